@@ -1,0 +1,100 @@
+"""The arguments of a traced call: symbolic dimensions filled in, parameters found and named."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from costtrace.errors import ShapeError, UsageError
+
+_WRAPPERS = ("value", "raw_value")
+
+
+def _key_name(key: Any) -> str:
+    for attribute in ("key", "name"):
+        if hasattr(key, attribute):
+            return str(getattr(key, attribute))
+    return f"[{key.idx}]"
+
+
+def path_name(path: tuple[Any, ...]) -> str:
+    """'layers[0]/kernel' for a pytree path; wrappers such as flax's `.value` dropped."""
+    names = [_key_name(k) for k in path]
+    while names and names[-1] in _WRAPPERS:
+        names.pop()
+    return "/".join(names).replace("/[", "[")
+
+
+def filled(args: tuple[Any, ...], dims: Mapping[str, int] | None) -> tuple[Any, ...]:
+    """`args` with every symbolic dimension (jax.export) replaced by its value.
+
+    Raises ShapeError where a dimension has no value.
+    """
+    import jax
+    from jax import export
+
+    functions = {"floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b, "max": max, "min": min,
+                 "non_negative": lambda a: max(a, 0)}
+
+    def size(dim: Any) -> int:
+        if not export.is_symbolic_dim(dim):
+            return dim
+        try:
+            return int(eval(str(dim), {"__builtins__": {}}, functions | dict(dims or {})))
+        except NameError as e:
+            raise ShapeError(f"symbolic dimension {str(dim)!r} has no value: pass dims={{{e.name!r}: 8}}") from None
+
+    def leaf(x: Any) -> Any:
+        shape = getattr(x, "shape", ())
+        if any(export.is_symbolic_dim(d) for d in shape):
+            return jax.ShapeDtypeStruct(tuple(size(d) for d in shape), x.dtype)
+        return x
+
+    return jax.tree.map(leaf, args)
+
+
+def weight_argument(fn: Callable[..., Any], args: tuple[Any, ...], weights: int | str | None) -> int | None:
+    """Which positional argument holds the parameters: the one named, else the first if it is a container of arrays."""
+    import jax
+
+    if isinstance(weights, str):
+        names = list(inspect.signature(fn).parameters)
+        if weights not in names:
+            raise UsageError(f"weights={weights!r} names no argument of {name_of(fn)}: it takes {', '.join(names)}")
+        weights = names.index(weights)
+    if weights is not None:
+        if not -len(args) <= weights < len(args):
+            raise UsageError(f"weights={weights} names no argument: there are {len(args)}, counted from 0")
+        return weights % len(args)
+    if not args or hasattr(args[0], "shape"):
+        return None
+    leaves = jax.tree.leaves(args[0])
+    return 0 if leaves and all(hasattr(x, "shape") for x in leaves) else None
+
+
+def named_leaves(fn: Callable[..., Any], args: tuple[Any, ...], weights: int | None) -> list[tuple[str, str | None]]:
+    """(name, parameter path or None) of every array of `args`, in the order of the jaxpr's inputs."""
+    import jax
+
+    try:
+        names = list(inspect.signature(fn).parameters)
+    except (TypeError, ValueError):
+        names = []
+    out: list[tuple[str, str | None]] = []
+    for i, arg in enumerate(args):
+        name = names[i] if i < len(names) else f"arg{i}"
+        for path, _ in jax.tree_util.tree_flatten_with_path(arg)[0]:
+            inner = path_name(path)
+            out.append(("/".join(x for x in (name, inner) if x).replace("/[", "["), inner if i == weights else None))
+    return out
+
+
+def name_of(fn: Callable[..., Any]) -> str:
+    """The function's own name, wrappers such as jit and partial looked through."""
+    while not hasattr(fn, "__name__"):
+        inside = getattr(fn, "func", None) or getattr(fn, "__wrapped__", None)
+        if inside is None:
+            return type(fn).__name__
+        fn = inside
+    return fn.__name__

@@ -1,0 +1,107 @@
+"""Which equations of a jaxpr are live, as XLA drops dead code: `live(jaxpr, used)`. Duck-typed; no jax here.
+
+jax does not drop dead code when it traces, XLA does before it counts. A scan's or while's unused carry and unused
+stacked outputs go too, with whatever only they need; an equation with a side effect stays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+CALLS = {
+    "jit": "jaxpr", "pjit": "jaxpr", "remat2": "jaxpr", "checkpoint": "jaxpr", "remat_opt": "fwd_jaxpr",
+    "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr", "custom_vjp_call_jaxpr": "fun_jaxpr",
+    "closed_call": "call_jaxpr", "core_call": "call_jaxpr", "call": "call_jaxpr", "core_closed_call": "call_jaxpr",
+    "composite": "jaxpr", "custom_partitioning": "call", "custom_vmap_call": "call", "linear_call": "callee",
+    "shard_map": "jaxpr", "jaxpr_call": "jaxpr", "eval_jaxpr": "jaxpr", "run_state": "jaxpr",
+}  # fmt: skip
+"""Primitives that run one inner program on their own operands, and the parameter that holds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """`eqns`: the live equations in order, each with the mask of its results that are used; `used`: of the inputs."""
+
+    eqns: tuple[tuple[Any, tuple[bool, ...]], ...]
+    used: tuple[bool, ...]
+
+
+Memo = dict[tuple[int, tuple[bool, ...]], Live]
+
+
+def opened(jaxpr: Any) -> Any:
+    """The jaxpr inside a ClosedJaxpr, or itself."""
+    return getattr(jaxpr, "jaxpr", jaxpr)
+
+
+def inner(eqn: Any) -> Any:
+    """The one program that a call-like equation runs on its operands, else None."""
+    key = CALLS.get(eqn.primitive.name)
+    body = eqn.params.get(key) if key else None
+    return body if body is not None and len(opened(body).invars) == len(eqn.invars) else None
+
+
+def _side_effect(eqn: Any) -> bool:
+    return any(type(e).__name__ not in ("NamedAxisEffect", "ReadEffect") for e in eqn.effects)
+
+
+def live(jaxpr: Any, used: tuple[bool, ...], memo: Memo) -> Live:
+    """The live equations of `jaxpr` where only the results in the mask `used` are asked for."""
+    jaxpr = opened(jaxpr)
+    key = (id(jaxpr), used)
+    if key in memo:
+        return memo[key]
+    wanted = {v for v, u in zip(jaxpr.outvars, used, strict=True) if u and not hasattr(v, "val")}
+    kept = []
+    for eqn in reversed(jaxpr.eqns):
+        mask = tuple(v in wanted for v in eqn.outvars)
+        if any(mask) or (eqn.effects and _side_effect(eqn)):
+            kept.append((eqn, mask))
+            wanted.update(v for v, u in zip(eqn.invars, _operands(eqn, mask, memo), strict=True)
+                          if u and not hasattr(v, "val"))
+    kept.reverse()
+    memo[key] = Live(tuple(kept), tuple(v in wanted for v in jaxpr.invars))
+    return memo[key]
+
+
+def _operands(eqn: Any, mask: tuple[bool, ...], memo: Memo) -> tuple[bool, ...]:
+    """Which operands a live equation reads."""
+    name = eqn.primitive.name
+    if name == "scan":
+        return scan_masks(eqn, mask, memo)[1]
+    if name == "while":
+        return while_masks(eqn, mask, memo)[1]
+    if name == "cond":
+        arms = [live(b, mask, memo).used for b in eqn.params["branches"]]
+        return (True, *(any(u) for u in zip(*arms, strict=True)))
+    body = inner(eqn)
+    if body is not None:
+        return live(body, mask, memo).used
+    return (True,) * len(eqn.invars)
+
+
+def scan_masks(eqn: Any, mask: tuple[bool, ...], memo: Memo) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
+    """(results of the body that are used, operands of the scan that are read): the smallest that is consistent."""
+    consts, carry = eqn.params["num_consts"], eqn.params["num_carry"]
+    kept = mask[:carry]
+    while True:
+        wanted = kept + mask[carry:]
+        used = live(eqn.params["jaxpr"], wanted, memo).used
+        more = tuple(a or b for a, b in zip(kept, used[consts:consts + carry], strict=True))
+        if more == kept:
+            return wanted, used[:consts] + kept + used[consts + carry:]
+        kept = more
+
+
+def while_masks(eqn: Any, mask: tuple[bool, ...], memo: Memo) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
+    """(carries that are used, operands of the while that are read)."""
+    p = eqn.params
+    asked = live(p["cond_jaxpr"], (True,), memo).used
+    kept = tuple(a or b for a, b in zip(mask, asked[p["cond_nconsts"]:], strict=True))
+    while True:
+        used = live(p["body_jaxpr"], kept, memo).used
+        more = tuple(a or b for a, b in zip(kept, used[p["body_nconsts"]:], strict=True))
+        if more == kept:
+            return kept, asked[:p["cond_nconsts"]] + used[:p["body_nconsts"]] + kept
+        kept = more

@@ -1,0 +1,278 @@
+"""Bytes across an edge: one definition, cut at three depths (primitive, leaf scope, any scope or the whole program).
+
+Of a set of ops, what enters from outside is read once and what leaves is written once; views move nothing. Every read
+of a root by an op is an event between two places of the frame tree, the reader's and the root's: the scopes on the
+reader's side of their meeting point read it, those on the root's side write it. Linear in equations times scope depth.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from costtrace.access import UPDATES, touched, updated
+from costtrace.core import Frame, Op, Trace, Value
+from costtrace.region import FULL, Region, Some, volume
+from costtrace.storage import Piece, Storage
+
+Key = tuple[Value, tuple[Frame, ...]]
+Touches = dict[Key, list[Region] | None]
+Side = dict[Frame, Touches]
+
+
+@dataclass(slots=True)
+class Bytes:
+    """Bytes of one call. fused: of each scope frame and the root, summed over its instances. own: each scope's ops outside
+    its child scopes as one kernel (what `scoped` adds up). unfused: of each op, all its executions."""
+
+    fused: dict[Frame, int]
+    own: dict[Frame, int]
+    unfused: list[int]
+    weights: dict[str, int]
+    """Parameter bytes read under each scope path and its prefixes ("" is the program), each byte once."""
+
+
+def bytes_of(trace: Trace, storage: Storage) -> Bytes:
+    """Every byte count of `trace`."""
+    return _Fold(trace, storage).result()
+
+
+class _Fold:
+    def __init__(self, trace: Trace, storage: Storage) -> None:
+        self.trace, self.storage = trace, storage
+        self.reads: Side = defaultdict(dict)
+        self.writes: Side = defaultdict(dict)
+        self.own_reads: Side = defaultdict(dict)
+        self.own_writes: Side = defaultdict(dict)
+        self.weights: dict[str, Touches] = defaultdict(dict)
+        self.asked: dict[Value, list[Region] | None] = {}
+        self.paths: dict[tuple[Frame | None, Frame | None], tuple[list[Frame], list[Frame]]] = {}
+        self.carried: set[tuple[Value, Frame | None]] = set()
+        self.unfused = [0] * len(trace.ops)
+
+    def result(self) -> Bytes:
+        for v in dict.fromkeys(self.trace.outputs):
+            if v in self.storage.copies:
+                self.copied(v)
+            elif v.kind != "input" or v.edge is not None:
+                self.read(v, FULL, None)
+        for c in self.trace.carries:
+            for p in self.storage.pieces(c.end):
+                self.ask(p.root, FULL)
+        for op in reversed(self.trace.ops):
+            self.op(op)
+        frames = {f for f in (*self.reads, *self.writes)} | {self.trace.root}
+        own = {f for f in (*self.own_reads, *self.own_writes)}
+        return Bytes({f: _inside(f, self.reads) + _outside(self.writes.get(f, {})) for f in frames},
+                     {f: _inside(f, self.own_reads) + _outside(self.own_writes.get(f, {})) for f in own},
+                     self.unfused, self.weight_bytes())
+
+    # -- events
+
+    def op(self, op: Op) -> None:
+        data = op.inputs
+        if self.storage.is_view(op):
+            data = tuple(v for v in op.inputs[1:] if v.shape == ()) if op.primitive == "dynamic_slice" else ()
+            regions: list[list[Region | bool]] = [[FULL] * len(data)]
+            self.unfused[op.index] = op.repeat * sum(v.nbytes for v in data if v.kind != "literal")
+        else:
+            regions = self.wanted(op)
+            self.unfused[op.index] = op.repeat * self.kernel(op)
+        for each in regions:
+            for v, region in zip(data, each, strict=True):
+                if region is not False:
+                    self.read(v, region, op.frame)  # type: ignore[arg-type]
+
+    def wanted(self, op: Op) -> list[list[Region | bool]]:
+        """The regions of the operands, one list for each separate region asked of the result."""
+        if op.index in self.storage.in_place:
+            return [[False, *([FULL] * (len(op.inputs) - 1))]] if op.primitive in ("scatter", "dynamic_update_slice") \
+                else [[Some(updated(op), hash((id(op), "seen"))), *([FULL] * (len(op.inputs) - 1))]]
+        asked = [self.asked.get(v, []) for v in op.outputs]
+        if len(asked) == 1 and asked[0]:
+            regions = asked[0]
+            if volume(op.outputs[0].shape, regions) < op.outputs[0].size:
+                return [touched(op, [r]) for r in regions]
+        return [touched(op, [FULL] * len(op.outputs))]
+
+    def kernel(self, op: Op) -> int:
+        """Bytes of one execution as a kernel of its own: a distinct operand once, the results in full."""
+        if op.priced is not None and op.priced.bytes_unfused is not None:
+            return op.priced.bytes_unfused
+        seen: dict[Key, list[Region] | None] = {}
+        in_place = op.index in self.storage.in_place
+        regions = self.wanted(op)[0] if in_place else touched(op, [FULL] * len(op.outputs))
+        for v, region in zip(op.inputs, regions, strict=True):
+            if region is not False:
+                for p in self.storage.pieces(v, region):  # type: ignore[arg-type]
+                    if p.root.kind != "literal" and p.root.size:
+                        _add(seen, p, op.frame.repeat)
+        inside = _loops(op.frame)
+        read = sum(_nbytes(root, volume(_shape(root, lead), r, inside, op.frame.repeat))
+                   for (root, lead), r in seen.items())
+        if in_place:
+            return read + _nbytes(op.outputs[0], updated(op))
+        return read + sum(v.nbytes for v in op.outputs)
+
+    def read(self, v: Value, region: Region, reader: Frame | None) -> None:
+        for p in self.storage.pieces(v, region):
+            root = p.root
+            if root.kind == "literal" or not root.size:
+                continue
+            self.record(p, reader)
+            if root.kind == "carry" and reader is not None:
+                self.carry(root, reader)
+
+    def record(self, p: Piece, reader: Frame | None, above: Frame | None = None) -> None:
+        """One event. `above`: only scopes that contain this loop read (the start value of its carry)."""
+        root = p.root
+        at = None if root.kind in ("input", "const") else root.frame
+        self.ask(root, p.region if not p.lead else _without(p))
+        near, far = self.path(reader, at)
+        repeat = reader.repeat if reader is not None else 1
+        holders = set(above.up()) if above is not None else None
+        for f in near:
+            if holders is None or f in holders:
+                _add(self.reads[f], p, repeat)
+        for f in far:
+            _add(self.writes[f], p, repeat)
+        mine, theirs = reader.scope if reader else None, at.scope if at else None
+        if mine is not theirs:
+            if mine is not None and (above is None or mine is above.scope):
+                _add(self.own_reads[mine], p, repeat)
+            if theirs is not None and root.kind != "carry":
+                _add(self.own_writes[theirs], p, repeat)
+        if root.weight is not None and reader is not None:
+            _add(self.weights[reader.scope_path], p, repeat)
+
+    def carry(self, inner: Value, reader: Frame) -> None:
+        """A carry that is read: its start is read by the scopes around the loop, its end is written for the next trip."""
+        if (inner, reader.scope) in self.carried:
+            return
+        self.carried.add((inner, reader.scope))
+        c = self.storage.carry.get(inner)
+        if c is None:
+            return
+        for p in self.storage.pieces(c.start):
+            if p.root.kind != "literal" and p.root.size:
+                self.record(p, reader, above=c.loop)
+                if p.root.kind == "carry":
+                    self.carry(p.root, reader)
+        for p in self.storage.pieces(c.end):
+            if p.root.kind == "carry" and p.root is not inner:
+                self.carry(p.root, reader)
+            elif p.root.kind == "result" and p.root.frame is not None:
+                writer = p.root.frame
+                handed = _but_last(p, c.loop)
+                for f in self.path(c.loop, writer)[1]:
+                    _add(self.writes[f], handed, 1)
+                if writer.scope is not reader.scope:
+                    _add(self.own_writes[writer.scope], handed, 1)
+
+    def copied(self, v: Value) -> None:
+        """A result that is (a part of) an array which stays: read by the program and written once more."""
+        self.read(v, FULL, self.trace.root)
+        _add(self.writes[self.trace.root], Piece(v, FULL), 1)
+        _add(self.own_writes[self.trace.root], Piece(v, FULL), 1)
+
+    def ask(self, root: Value, region: Region) -> None:
+        if region is FULL:
+            self.asked[root] = None
+            return
+        regions = self.asked.setdefault(root, [])
+        if regions is not None and region not in regions:
+            regions.append(region)
+            if len(regions) > 64:
+                self.asked[root] = None
+
+    def path(self, reader: Frame | None, at: Frame | None) -> tuple[list[Frame], list[Frame]]:
+        """The scope frames on either side of the meeting point, which itself holds both."""
+        key = (reader, at)
+        if key not in self.paths:
+            near = [f for f in reader.up()] if reader else []
+            far = [f for f in at.up()] if at else []
+            shared = set(near) & set(far)
+            self.paths[key] = ([f for f in near if f not in shared and f.scope is f],
+                               [f for f in far if f not in shared and f.scope is f])
+        return self.paths[key]
+
+    def weight_bytes(self) -> dict[str, int]:
+        total: dict[str, Touches] = defaultdict(dict)
+        for path, touches in self.weights.items():
+            names = path.split("/") if path else []
+            for depth in range(len(names) + 1):
+                into = total["/".join(names[:depth])]
+                for key, regions in touches.items():
+                    _merge(into, key, regions)
+        return {path: sum(_nbytes(root, volume(_shape(root, lead), r)) for (root, lead), r in touches.items())
+                for path, touches in total.items()}
+
+
+def _but_last(p: Piece, loop: Frame) -> Piece:
+    """What every trip but the last hands on."""
+    if p.lead or isinstance(p.region, Some):
+        return p
+    return Piece(p.root, ((0, loop.trips - 1), *(p.region or (None,) * len(p.root.shape))), (loop,))
+
+
+def _without(p: Piece) -> Region:
+    """A piece's region in the root's own axes, its lead axes dropped."""
+    if p.region is FULL or isinstance(p.region, Some):
+        return p.region
+    rest = p.region[len(p.lead):]
+    return FULL if all(a is None for a in rest) else rest
+
+
+def _add(touches: Touches, p: Piece, repeat: int) -> None:
+    region = p.region
+    if isinstance(region, Some):
+        region = Some(region.count, region.token, max(repeat, region.repeat))
+    _merge(touches, (p.root, p.lead), None if region is FULL else [region])
+
+
+def _merge(touches: Touches, key: Key, regions: list[Region] | None) -> None:
+    if regions is None:
+        touches[key] = None
+        return
+    have = touches.setdefault(key, [])
+    if have is not None:
+        have.extend(r for r in regions if r not in have)
+
+
+def _shape(root: Value, lead: Iterable[Frame]) -> tuple[int, ...]:
+    return (*(f.trips for f in lead), *root.shape)
+
+
+def _nbytes(root: Value, count: int) -> int:
+    return -(-count * root.bits // 8)
+
+
+def _loops(frame: Frame) -> frozenset[int]:
+    return frozenset(id(f) for f in frame.up() if f.kind == "loop")
+
+
+def _inside(f: Frame, side: Side) -> int:
+    """Bytes that all instances of `f` read."""
+    touches = side.get(f)
+    if not touches:
+        return 0
+    inside = _loops(f)
+    return f.repeat * sum(_nbytes(root, volume(_shape(root, lead), r, inside, f.repeat))
+                          for (root, lead), r in touches.items())
+
+
+def _outside(touches: Touches) -> int:
+    """Bytes written for others: of each root the most that one kind of reader asks for, on all its executions."""
+    most: dict[Value, int] = {}
+    for (root, lead), regions in touches.items():
+        frame = root.frame
+        runs = (frame.repeat if frame else 1) // math.prod(loop.trips for loop in lead)
+        inside = _loops(frame) if frame else frozenset()
+        count = runs * _nbytes(root, volume(_shape(root, lead), regions, inside, frame.repeat if frame else 1))
+        most[root] = max(most.get(root, 0), count)
+    return sum(most.values())
+
+
+__all__ = ["Bytes", "UPDATES", "bytes_of"]

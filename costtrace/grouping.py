@@ -1,0 +1,106 @@
+"""A Profile cut into rows. Rows of one view never overlap (but for `weight`), and add up to the total's FLOPs."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+
+from costtrace.core import Cost
+from costtrace.errors import UsageError
+from costtrace.profiler import BY, Profile, Row, worst
+
+NUMBERED = re.compile(r"((?:^|(?<=[_.\-]))\d+|\[\d+\])$")
+"""The number that tells siblings apart: layers_0, blocks.3, layers[2], 7."""
+
+
+def rows(profile: Profile, by: str, depth: int | None, merge: bool) -> list[Row]:
+    """See Profile.rows."""
+    if by not in BY:
+        raise UsageError(f"rows(by={by!r}): choose one of {', '.join(BY)}")
+    if by in ("scope", "layer"):
+        return _by_scope(profile, depth, merge and by == "scope")
+    if by == "weight":
+        return [Row(path, cost, profile.status, whole=False) for path, cost in _leaves(profile.by_weight, depth).items()]
+    groups: dict[str, list[tuple[Cost, str, int]]] = defaultdict(list)
+    for r in profile.records:
+        groups[getattr(r, by)].append((r.cost, r.status, r.ops))
+    out = []
+    for key, parts in groups.items():
+        cost = Cost()
+        for c, _, _ in parts:
+            cost = cost + c
+        out.append(Row(key or "-", cost, worst(s for _, s, _ in parts), sum(n for _, _, n in parts), cost.flops, False))
+    return out
+
+
+def _leaves(costs: dict[str, Cost], depth: int | None) -> dict[str, Cost]:
+    """The paths at `depth` (a leaf above it stands for itself); every leaf where depth is None."""
+    def level(path: str) -> int:
+        return len(re.findall(r"[/\[]", path)) + 1
+
+    parents = {path[:i] for path in costs for i, ch in enumerate(path) if ch in "/["}
+    return {p: c for p, c in costs.items() if (p not in parents if depth is None or level(p) < depth else
+                                               level(p) == depth)}
+
+
+def _by_scope(profile: Profile, depth: int | None, merge: bool) -> list[Row]:
+    status: dict[str, list[str]] = defaultdict(list)
+    own: dict[str, Cost] = defaultdict(Cost)
+    order: dict[str, None] = {}
+    for r in profile.records:
+        order.setdefault(r.scope)
+        own[r.scope] = own[r.scope] + r.cost
+        status[r.scope].append(r.status)
+    children: dict[str, list[str]] = defaultdict(list)
+    for path in profile.by_scope:
+        if path:
+            children[path.rpartition("/")[0]].append(path)
+    out: dict[str, Row] = {}
+    done: set[str] = set()
+
+    def add(key: str, row: Row) -> None:
+        key = _merged(key, profile, children) if merge else key
+        have = out.get(key)
+        out[key] = Row(key, row.cost, row.status, row.instances, row.useful_flops) if have is None else Row(
+            key, have.cost + row.cost, worst((have.status, row.status)), have.instances + row.instances,
+            have.useful_flops + row.useful_flops)
+
+    def statuses(prefix: str) -> str:
+        inside = prefix + "/"
+        return worst(s for scope, found in status.items() if scope == prefix or scope.startswith(inside) or not prefix
+                     for s in found)
+
+    for scope in order:
+        names = scope.split("/") if scope else []
+        cut = names if depth is None else names[:depth]
+        key = "/".join(cut)
+        whole = (depth is not None and len(names) >= depth) or not children[scope]
+        if whole:
+            if key in done:
+                continue
+            done.add(key)
+            cost = profile.by_scope[key]
+            add(key or ".", Row(key or ".", cost, statuses(key), profile.instances.get(key, 1), cost.flops))
+        else:
+            cost = own[scope]
+            nbytes = profile.by_scope[scope].bytes_scoped - sum(profile.by_scope[c].bytes_scoped
+                                                                for c in children[scope])
+            cost = cost.replace(bytes_fused=nbytes, bytes_scoped=nbytes)
+            add(f"{scope}/." if scope else ".", Row("", cost, worst(status[scope]),
+                                                   profile.instances.get(scope, 1), cost.flops))
+    return list(out.values())
+
+
+def _merged(key: str, profile: Profile, children: dict[str, list[str]]) -> str:
+    """The key with the number of each numbered component starred where it has numbered siblings."""
+    names, at, out = key.split("/"), "", []
+    for name in names:
+        path = f"{at}/{name}" if at else name
+        stem = NUMBERED.sub("", name)
+        kin = [c.rpartition("/")[2] for c in children[at]]
+        if stem != name and sum(NUMBERED.sub("", k) == stem and k != stem for k in kin) > 1:
+            out.append(stem + ("[*]" if name.endswith("]") else "*"))
+        else:
+            out.append(name)
+        at = path
+    return "/".join(out)

@@ -1,0 +1,153 @@
+"""Peak memory by liveness: how many bytes, at which op, and what is alive there.
+
+In the order of the jaxpr, every result that is not a view is a buffer of its own from its op to its last use. Arguments
+and constants live throughout, a donated argument to its last use; results live to the end. A loop is its body plus its
+carry, once: the carry lives through the loop, stacked results from its start, what the body makes until its last use in
+the trip. An update in place makes no buffer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from costtrace.core import Frame, Trace, Value
+from costtrace.storage import Storage
+from costtrace.access import source
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The largest sum of live buffers. `alive`: (label, bytes), largest first, at that op."""
+
+    nbytes: int = 0
+    scope: str = ""
+    primitive: str = ""
+    alive: list[tuple[str, int]] = field(default_factory=list)
+
+
+class _Lives:
+    def __init__(self, trace: Trace, storage: Storage) -> None:
+        self.trace, self.storage = trace, storage
+        self.end = len(trace.ops)
+        self.inner = {(c.end, c.loop): c.inner for c in trace.carries}
+        self.begins: dict[Frame, int] = {}
+        for op in trace.ops:
+            at: Frame | None = op.frame
+            while at is not None and at not in self.begins:
+                if at.kind == "loop":
+                    self.begins[at] = op.index
+                at = at.parent
+        self.birth: dict[Value, int] = {}
+        self.death: dict[Value, int] = {}
+        self.run()
+
+    def buffer(self, v: Value) -> Value:
+        """The buffer that holds `v`."""
+        while True:
+            if v.edge is not None:
+                if v.edge.kind == "stack":
+                    return v
+                if v.edge.kind == "last":
+                    assert v.edge.loop is not None
+                    carry = self.inner.get((v.edge.source, v.edge.loop))
+                    if carry is None:
+                        return v
+                    v = carry
+                else:
+                    v = v.edge.source
+                continue
+            if v in self.storage.same_as_start:
+                v = self.storage.carry[v].start
+                continue
+            op = self.storage.maker.get(v)
+            if op is None:
+                return v
+            if self.storage.is_view(op):
+                v = source(op, op.outputs.index(v))
+            elif op.index in self.storage.in_place:
+                v = op.inputs[0]
+            else:
+                return v
+
+    def use(self, v: Value, at: int, frame: Frame | None) -> None:
+        """`v` is needed at op `at`, and to the end of any loop around it in which it was not made."""
+        b = self.buffer(v)
+        home = b.frame if b.kind != "input" else None
+        homes = set(home.up()) if home is not None else set()
+        for f in frame.up() if frame is not None else ():
+            if f.kind == "loop" and f not in homes:
+                at = max(at, self.storage.ends.get(f, at))
+        self.born(b, at)
+        self.death[b] = max(self.death.get(b, -1), at)
+
+    def born(self, b: Value, at: int) -> None:
+        if b in self.birth:
+            return
+        op = self.storage.maker.get(b)
+        if op is not None:
+            self.birth[b] = op.index
+        elif b.edge is not None and b.edge.loop is not None:
+            self.birth[b] = self.begins.get(b.edge.loop, at)
+        elif b.kind == "carry" and b.frame is not None:
+            self.birth[b] = self.begins.get(b.frame, at)
+        else:
+            self.birth[b] = 0
+
+    def run(self) -> None:
+        t = self.trace
+        for v in t.inputs:
+            self.birth[v] = 0
+            self.death[v] = self.end if not v.donated else -1
+        for op in t.ops:
+            if not self.storage.is_view(op):
+                for v in op.inputs:
+                    if v.kind != "literal":
+                        self.use(v, op.index, op.frame)
+                for v in op.outputs:
+                    if op.index not in self.storage.in_place:
+                        self.birth[v] = op.index
+                        self.death[v] = max(self.death.get(v, -1), op.index)
+            for v in op.inputs:
+                edge = v.edge
+                if edge is not None and edge.kind == "stack" and edge.loop is not None:
+                    self.use(edge.source, self.storage.ends.get(edge.loop, op.index), None)
+        for v in t.outputs:
+            self.use(v, self.end, None)
+            if v.edge is not None and v.edge.kind == "stack" and v.edge.loop is not None:
+                self.use(v.edge.source, self.storage.ends.get(v.edge.loop, self.end), None)
+        for c in t.carries:
+            last = self.storage.ends.get(c.loop)
+            if last is None:
+                continue
+            self.use(c.end, last, None)
+            self.use(c.inner, last, None)
+            self.use(c.start, self.begins[c.loop], None)
+
+
+def peak_of(trace: Trace, storage: Storage, top: int = 12) -> Peak:
+    """The peak of `trace` and the `top` largest buffers alive there."""
+    lives = _Lives(trace, storage)
+    change = [0] * (lives.end + 2)
+    held = [b for b in lives.birth if b.kind != "literal" and b.nbytes and lives.death.get(b, -1) >= 0]
+    for b in held:
+        change[lives.birth[b]] += b.nbytes
+        change[max(lives.death[b], lives.birth[b]) + 1] -= b.nbytes
+    now = best = where = 0
+    for i in range(lives.end + 1):
+        now += change[i]
+        if now > best:
+            best, where = now, i
+    alive = sorted(((b.nbytes, _label(b, lives)) for b in held if lives.birth[b] <= where <= lives.death[b]),
+                   reverse=True)
+    op = trace.ops[where] if where < len(trace.ops) else None
+    return Peak(best, op.scope if op else "", op.primitive if op else "results", [(n, b) for b, n in alive[:top]])
+
+
+def _label(b: Value, lives: _Lives) -> str:
+    if b.kind in ("input", "const"):
+        return b.name or b.kind
+    if b.kind == "carry" or b.edge is not None:
+        scope = b.frame.scope_path if b.frame else ""
+        return f"{'carry' if b.kind == 'carry' else 'stacked result'} of a loop in {scope or '.'} {b!r}"
+    op = lives.storage.maker.get(b)
+    return f"{op.primitive} in {op.scope or '.'} {b!r}" if op else repr(b)

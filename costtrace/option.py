@@ -1,0 +1,109 @@
+"""The options of a model: fields of its config, each with help, a reader for its text, and an error that says the fix.
+
+Owns the readers; knows no model. The command line builds its options from these fields.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from costtrace.errors import ShapeError, UsageError
+
+Reader = Callable[[str], Any]
+"""Text -> value. Raises UsageError or ShapeError with what is wanted; configure() puts option and value before it."""
+
+
+class Size(NamedTuple):
+    """Width and height in pixels, written 1360x768."""
+
+    width: int
+    height: int
+
+    def __str__(self) -> str:
+        return f"{self.width}x{self.height}"
+
+
+def count(text: str) -> int:
+    """A whole number, 1 or more."""
+    if not re.fullmatch(r"[0-9]+", text) or int(text) < 1:
+        raise UsageError("must be a whole number, 1 or more")
+    return int(text)
+
+
+def positive(text: str) -> float:
+    """A number above 0."""
+    if not re.fullmatch(r"[0-9]+(\.[0-9]*)?|\.[0-9]+", text) or float(text) <= 0:
+        raise UsageError("must be a number above 0, such as 30 or 380.4")
+    return float(text)
+
+
+def size(multiple: int = 1) -> Reader:
+    """Reads WIDTHxHEIGHT, each side a multiple of `multiple`."""
+
+    def read(text: str) -> Size:
+        sides = re.fullmatch(r"([0-9]+)x([0-9]+)", text)
+        if not sides:
+            raise UsageError("must be WIDTHxHEIGHT in pixels: try 1360x768")
+        wanted = Size(*(int(side) for side in sides.groups()))
+        near = Size(*(max(1, round(side / multiple)) * multiple for side in wanted))
+        if wanted != near:
+            raise ShapeError(f"each side must be a multiple of {multiple}: try {near}")
+        return wanted
+
+    return read
+
+
+def choice(*words: str, **short: str) -> Reader:
+    """Reads one of `words`, or a short form of one: choice("bfloat16", "float32", bf16="bfloat16")."""
+
+    def read(text: str) -> str:
+        word = short.get(text, text)
+        if word not in words:
+            raise UsageError(f"must be one of {', '.join(words)}")
+        return word
+
+    return read
+
+
+DTYPE = choice("bfloat16", "float16", "float32", bf16="bfloat16", f16="float16", f32="float32")
+"""Reads the dtype of a model's weights and activations."""
+
+_READERS: dict[type, Reader] = {int: count, float: positive}
+_METAVARS: dict[Reader, str] = {count: "N", positive: "X", DTYPE: "DTYPE"}
+
+
+def option(default: Any, *, help: str, parse: Reader | None = None, metavar: str = "") -> Any:
+    """A field of a config dataclass, and an option on the command line: the field `text_tokens` is `--text-tokens`.
+
+    parse reads its text. By default a whole number must be 1 or more, a number with a fraction above 0.
+    """
+    parse = parse or _READERS.get(type(default), str)
+    metavar = metavar or _METAVARS.get(parse, "TEXT")
+    metadata = {"help": help, "parse": parse, "metavar": metavar}
+    return dataclasses.field(default=parse(str(default)), metadata=metadata)
+
+
+def options(config: type[Any]) -> dict[str, dataclasses.Field[Any]]:
+    """{name: field} of a config: `field.default`, and `field.metadata` with `help`, `parse` and `metavar`."""
+    return {field.name: field for field in dataclasses.fields(config)}
+
+
+def configure(config: type[Any], values: dict[str, Any], owner: str) -> Any:
+    """A config with `values`, each as text or as what its reader gives; None leaves the default.
+
+    Raises UsageError or ShapeError, one line that names the option, the value and the fix.
+    """
+    known, read = options(config), {}
+    for name, value in values.items():
+        if name not in known:
+            raise UsageError(f"{owner} has no option {name!r}: it takes {', '.join(known) or 'none'}")
+        if value is None:
+            continue
+        try:
+            read[name] = known[name].metadata.get("parse", str)(str(value))
+        except UsageError as e:
+            raise type(e)(f"{name.replace('_', '-')} {value}: {e}") from None
+    return config(**read)

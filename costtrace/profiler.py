@@ -1,0 +1,284 @@
+"""Trace -> Profile: the one fold. A Profile holds no jax and no arrays; it saves to JSON and loads without jax."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from costtrace.core import EXACT, MODELLED, UNKNOWN, Cost, Note, Op, Trace
+from costtrace.errors import FormatError, UnknownCostError, UsageError
+from costtrace.fusion import bytes_of
+from costtrace.memory import Peak, peak_of
+from costtrace.rules import RULES
+from costtrace.storage import Storage
+
+SCHEMA = "costtrace.profile/1"
+BY = ("scope", "primitive", "dtype", "phase", "weight", "line", "layer")
+ORDER = (EXACT, MODELLED, UNKNOWN)
+_FREE = Cost()
+
+
+def worst(statuses: Iterable[str]) -> str:
+    """The least certain of some statuses."""
+    return max(statuses, key=ORDER.index, default=EXACT)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """All ops of one scope, phase, primitive, operand dtype and source line, added up over their executions."""
+
+    scope: str
+    phase: str
+    primitive: str
+    dtype: str
+    line: str
+    status: str
+    ops: int
+    cost: Cost
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a view. For `by` other than scope, layer and weight, fused and scoped bytes are not defined."""
+
+    key: str
+    cost: Cost
+    status: str = EXACT
+    instances: int = 1
+    useful_flops: int = 0
+    whole: bool = True
+    """False where bytes_fused and bytes_scoped are not defined (the row is no kernel)."""
+
+
+@dataclass
+class Profile:
+    """What one call of a function costs, per device. `total`, `status`, `notes`, `peak`, `rows()`, `scopes()`."""
+
+    name: str
+    total: Cost
+    status: str
+    notes: list[Note]
+    parameters: int
+    peak: Peak
+    records: list[Record]
+    by_scope: dict[str, Cost]
+    """Every scope path ("" is the program), its subtree; fused: its instances as one kernel each, summed."""
+    instances: dict[str, int]
+    by_weight: dict[str, Cost] = field(default_factory=dict)
+    useful_flops: int = 0
+
+    @property
+    def exact(self) -> bool:
+        return self.status == EXACT
+
+    def scopes(self) -> dict[str, Cost]:
+        """{scope path: Cost of that scope and all under it}; siblings are never merged."""
+        return {path: cost for path, cost in self.by_scope.items() if path}
+
+    def weights(self) -> dict[str, Cost]:
+        """{parameter path and each prefix: Cost of the ops that read a parameter under it}. An op that reads two
+        parameters is in both, so the values do not add up."""
+        return dict(self.by_weight)
+
+    def rows(self, by: str = "scope", depth: int | None = None, merge: bool = True) -> list[Row]:
+        """The program cut into rows by scope, primitive, dtype, phase, weight, line or layer (scope, unmerged).
+
+        depth: scopes deeper than this are folded into their ancestor. Raises UsageError for another `by`.
+        """
+        from costtrace import grouping
+
+        return grouping.rows(self, by, depth, merge)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "schema": SCHEMA, "name": self.name, "status": self.status, "parameters": self.parameters,
+            "useful_flops": self.useful_flops, "total": self.total.to_dict(),
+            "notes": [[n.kind, n.scope, n.text] for n in self.notes],
+            "peak": [self.peak.nbytes, self.peak.scope, self.peak.primitive, [list(a) for a in self.peak.alive]],
+            "records": [[r.scope, r.phase, r.primitive, r.dtype, r.line, r.status, r.ops, r.cost.to_dict()]
+                        for r in self.records],
+            "scopes": {k: c.to_dict() for k, c in self.by_scope.items()}, "instances": self.instances,
+            "weights": {k: c.to_dict() for k, c in self.by_weight.items()},
+        }  # fmt: skip
+
+    def to_json(self) -> str:
+        """All of the profile as text; `from_json` gives an equal profile back, without jax."""
+        return json.dumps(self.to_dict())
+
+    @classmethod
+    def from_json(cls, text: str) -> Profile:
+        """The profile that `to_json` wrote. Raises FormatError for other text or another schema."""
+        try:
+            data = json.loads(text)
+            found = data.get("schema") if isinstance(data, dict) else None
+        except ValueError as e:
+            raise FormatError(f"not a saved profile: {e}") from None
+        if found != SCHEMA:
+            raise FormatError(f"this profile has schema {found!r}, this costtrace reads {SCHEMA!r}: "
+                              "save it again with this version")
+        peak = data["peak"]
+        return cls(
+            data["name"], Cost.from_dict(data["total"]), data["status"], [Note(*n) for n in data["notes"]],
+            data["parameters"], Peak(*peak[:3], [(a, b) for a, b in peak[3]]),
+            [Record(*r[:7], Cost.from_dict(r[7])) for r in data["records"]],
+            {k: Cost.from_dict(c) for k, c in data["scopes"].items()}, dict(data["instances"]),
+            {k: Cost.from_dict(c) for k, c in data["weights"].items()}, data["useful_flops"],
+        )  # fmt: skip
+
+    def _repr_html_(self) -> str:
+        from costtrace.report.notebook import html
+
+        return html(self)
+
+
+def profile(fn: Callable[..., Any], *args: Any, jit: Mapping[str, Any] | None = None,
+            dims: Mapping[str, int] | None = None, trips: Mapping[str, int] | None = None,
+            weights: int | str | None = None, strict: bool = False) -> Profile:
+    """What one call of `fn` on `args` (pytrees of jax.ShapeDtypeStruct) costs. Nothing is computed or allocated.
+
+    jit, dims, trips, weights: see costtrace.trace.trace. strict: raise UnknownCostError where something is not priced.
+    """
+    from costtrace.trace import trace
+
+    found = folded(trace(fn, *args, jit=jit, dims=dims, trips=trips, weights=weights))
+    if strict and found.status == UNKNOWN:
+        note = next(n for n in found.notes if n.kind.startswith("unknown"))
+        raise UnknownCostError(f"{found.name}: at scope {note.scope or '.'}: {note.text}")
+    return found
+
+
+def priced(op: Op, memo: dict[tuple[str, int], tuple[Cost, str]]) -> tuple[Cost, str]:
+    """(Cost of one execution, status). Unknown primitives cost nothing and say so."""
+    if op.priced is not None:
+        return op.priced.cost, op.priced.status
+    rule = RULES.get(op.primitive)
+    if rule is None:
+        return _FREE, EXACT if op.primitive in QUIET else UNKNOWN
+    key = (op.primitive, id(op.params))
+    if key not in memo:
+        memo[key] = (rule.formula(op), rule.status)
+    return memo[key]
+
+
+QUIET = ("cond",)
+"""What trace.py leaves behind to say that a branch's predicate is read."""
+
+
+def folded(trace: Trace) -> Profile:
+    """The profile of a flat program."""
+    from costtrace.lines import line_of
+
+    storage = Storage(trace)
+    moved = bytes_of(trace, storage)
+    memo: dict[tuple[str, int], tuple[Cost, str]] = {}
+    sums: dict[tuple[str, str, str, str, str, str], list[Any]] = {}
+    lines: dict[int, str] = {}
+    for op in trace.ops:
+        if op.primitive in QUIET:
+            cost, status = _FREE, EXACT
+        else:
+            cost, status = priced(op, memo)
+        line = lines.get(id(op.source))
+        if line is None:
+            line = lines[id(op.source)] = line_of(op.source)
+        key = (op.scope, op.phase, op.primitive, op.inputs[0].dtype if op.inputs else
+               (op.outputs[0].dtype if op.outputs else ""), line, status)
+        into = sums.get(key)
+        if into is None:
+            into = sums[key] = [0, {}, 0]
+        into[0] += 1
+        into[1][id(cost), op.repeat] = (cost, op.repeat, into[1].get((id(cost), op.repeat), (0, 0, 0))[2] + 1)
+        into[2] += moved.unfused[op.index]
+    records = []
+    for key, (count, costs, nbytes) in sums.items():
+        cost = _FREE
+        for each, repeat, n in costs.values():
+            cost = cost + each * (repeat * n)
+        records.append(Record(*key, count, cost.replace(bytes_unfused=nbytes)))
+    by_scope, instances = _scopes(trace, moved, records)
+    no_scopes = not any(path for path in by_scope)
+    notes = list(trace.notes)
+    if no_scopes:
+        notes.append(Note("no-scopes", "", "no jax.named_scope in this program: scoped bytes equal fused bytes, "
+                          "so pessimistic times use unfused bytes"))
+    total = by_scope[""]
+    return Profile(trace.name, total, trace.status, notes, sum(v.size for v in trace.inputs if v.weight is not None),
+                   peak_of(trace, storage), records, by_scope, instances,
+                   _weights(trace, storage, memo, moved.unfused), total.flops)
+
+
+def _prefixes(path: str) -> list[str]:
+    names = path.split("/") if path else []
+    return ["", *("/".join(names[:i + 1]) for i in range(len(names)))]
+
+
+def _scopes(trace: Trace, moved: Any, records: list[Record]) -> tuple[dict[str, Cost], dict[str, int]]:
+    counts: dict[str, Cost] = defaultdict(Cost)
+    for r in records:
+        for path in _prefixes(r.scope):
+            counts[path] = counts[path] + r.cost
+    counts[""] = counts[""]
+    fused: dict[str, int] = defaultdict(int)
+    scoped: dict[str, int] = defaultdict(int)
+    instances: dict[str, int] = defaultdict(int)
+    for frame, n in moved.fused.items():
+        fused[frame.scope_path] += n
+    for frame in {f for op in trace.ops for f in [op.frame.scope]}:
+        for f in frame.up():
+            if f.scope is f:
+                instances[f.scope_path] += 0
+    seen = {f for op in trace.ops for f in op.frame.up() if f.scope is f}
+    for f in seen:
+        instances[f.scope_path] += f.repeat
+    for frame, n in moved.own.items():
+        for path in _prefixes(frame.scope_path):
+            scoped[path] += n
+    return ({path: c.replace(bytes_fused=fused[path], bytes_scoped=scoped[path],
+                             weight_bytes=moved.weights.get(path, 0)) for path, c in counts.items()}, dict(instances))
+
+
+CASTS = ("convert_element_type", "reduce_precision", "copy")
+
+
+def _weights(trace: Trace, storage: Storage, memo: dict[tuple[str, int], tuple[Cost, str]],
+             unfused: list[int]) -> dict[str, Cost]:
+    """Ops that read a parameter directly or through views, casts and scan slices, by the parameter's path."""
+    if not any(v.weight for v in trace.inputs):
+        return {}
+    carries: dict[Any, frozenset[str]] = {v: frozenset([v.weight]) for v in trace.inputs if v.weight}
+    sums: dict[frozenset[str], Cost] = defaultdict(Cost)
+
+    def origin(v: Any) -> frozenset[str]:
+        while v.edge is not None and v.edge.kind in ("row", "part"):
+            v = v.edge.source
+        return carries.get(v, frozenset())
+
+    for op in trace.ops:
+        read = frozenset().union(*(origin(v) for v in op.inputs)) if op.inputs else frozenset()
+        if not read:
+            continue
+        if storage.is_view(op) or op.primitive in CASTS or op.primitive == "transpose":
+            for v in op.outputs:
+                carries[v] = read
+        cost = priced(op, memo)[0] * op.repeat
+        sums[read] = sums[read] + cost.replace(bytes_unfused=unfused[op.index])
+    out: dict[str, Cost] = defaultdict(Cost)
+    for read, cost in sums.items():
+        for path in {p for leaf in read for p in _ancestors(leaf)}:
+            out[path] = out[path] + cost
+    return dict(out)
+
+
+def _ancestors(leaf: str) -> list[str]:
+    """'layers[0]/kernel' -> itself, 'layers[0]', 'layers'."""
+    out = [leaf]
+    for i in range(len(leaf) - 1, 0, -1):
+        if leaf[i] in "/[":
+            out.append(leaf[:i])
+    return out
+
+
+__all__ = ["BY", "MODELLED", "Profile", "Record", "Row", "UsageError", "folded", "profile", "worst"]

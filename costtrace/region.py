@@ -1,0 +1,94 @@
+"""Which elements of an array are touched: regions, their unions and volumes.
+
+A region is FULL (None), a Box (one axis each: None for all of it, (start, stop), or Row(loop): one row per trip of that
+loop), or Some: a number of elements whose place is not known when the program is traced. Volumes are in elements.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from costtrace.core import Frame
+
+
+class Row(NamedTuple):
+    """Row i of an axis in trip i of `loop`: one row for who stands inside the loop, all rows from outside."""
+
+    loop: Frame
+
+
+class Some(NamedTuple):
+    """`count` elements at places that depend on data, on each of `repeat` executions; equal tokens are equal places."""
+
+    count: int
+    token: int
+    repeat: int = 1
+
+
+Axis = Row | tuple[int, int] | None
+Box = tuple[Axis, ...]
+Region = None | Some | Box
+FULL: Region = None
+CELLS = 200_000
+"""Cells of the grid on which a union of boxes is measured exactly; above it, the sum capped at the whole."""
+
+
+def is_some(region: Region) -> bool:
+    return isinstance(region, Some)
+
+
+def box(shape: tuple[int, ...], axes: Box) -> Region:
+    """The box, or FULL where it covers the array."""
+    out = tuple(None if isinstance(a, tuple) and not isinstance(a, Row) and a[0] <= 0 and a[1] >= n else a
+                for a, n in zip(axes, shape, strict=True))
+    return FULL if all(a is None for a in out) else out
+
+
+def _span(axis: Axis, size: int, inside: frozenset[int]) -> tuple[int, int]:
+    if axis is None:
+        return 0, size
+    if isinstance(axis, Row):
+        return (0, min(1, size)) if id(axis.loop) in inside else (0, size)
+    return axis
+
+
+def volume(shape: tuple[int, ...], regions: Region | list[Region], inside: frozenset[int] = frozenset(),
+           repeat: int = 1) -> int:
+    """Elements in the union of `regions` of an array, seen from a place inside the loops `inside` (ids of frames),
+    of which one instance stands for `repeat` executions."""
+    size = math.prod(shape)
+    if regions is FULL:
+        return size
+    if not isinstance(regions, list):
+        regions = [regions]
+    spans, some = [], {}
+    for r in regions:
+        if r is FULL:
+            return size
+        if isinstance(r, Some):
+            some[r.token] = min(size, r.count * max(1, r.repeat // repeat))
+        else:
+            spans.append([_span(a, n, inside) for a, n in zip(r, shape, strict=True)])
+    return min(size, _union(shape, spans) + sum(some.values()))
+
+
+def _union(shape: tuple[int, ...], spans: list[list[tuple[int, int]]]) -> int:
+    spans = [s for s in spans if all(b > a for a, b in s)]
+    if not spans:
+        return 0
+    if len(spans) == 1 or not shape:
+        return math.prod(b - a for a, b in spans[0])
+    cuts = [sorted({x for s in spans for x in s[d]}) for d in range(len(shape))]
+    if math.prod(len(c) for c in cuts) > CELLS:
+        return sum(math.prod(b - a for a, b in s) for s in spans)
+    covered = np.zeros([len(c) - 1 for c in cuts], bool)
+    for s in spans:
+        covered[tuple(slice(c.index(a), c.index(b)) for c, (a, b) in zip(cuts, s, strict=True))] = True
+    cells = covered.astype(object)
+    for d, c in enumerate(cuts):
+        widths = np.array([b - a for a, b in zip(c, c[1:], strict=False)], dtype=object)
+        cells = cells * widths.reshape([-1 if i == d else 1 for i in range(len(cuts))])
+    return int(cells.sum())

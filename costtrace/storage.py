@@ -1,0 +1,236 @@
+"""Where a value's elements really lie: through views, loop edges and in-place updates, down to the arrays that exist.
+
+A root is an array that is written once: an op's result, an input, a constant, or a loop's carry. `Storage.pieces`
+takes a value and a region of it to the roots it is made of.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from costtrace.access import UPDATES, VIEWS, source, updated
+from costtrace.core import Carry, Frame, Op, Trace, Value
+from costtrace.region import FULL, Axis, Region, Row, Some, box
+
+DOTS = ("dot_general", "ragged_dot_general", "scaled_dot")
+"""A transpose that only these read is folded into them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A region of a root. `lead`: loops whose trips are all seen from outside (a stacked result, the last carry), with
+    the trips that are asked for; the region then has these axes in front of the root's own."""
+
+    root: Value
+    region: Region
+    lead: tuple[Frame, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (*(loop.trips for loop in self.lead), *self.root.shape)
+
+
+class Storage:
+    """The views, in-place updates and written-out results of one Trace."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.maker: dict[Value, Op] = {v: op for op in trace.ops for v in op.outputs}
+        self.carry: dict[Value, Carry] = {c.inner: c for c in trace.carries}
+        self.moved: set[int] = set()  # indices of view ops that do move their data
+        self.in_place: set[int] = set()
+        self.same_as_start: set[Value] = set()  # carries that are updated in place from their start on
+        self.memo: dict[Value, tuple[Piece, ...]] = {}
+        self.ends: dict[Frame, int] = {}
+        for op in trace.ops:
+            at: Frame | None = op.frame
+            while at is not None and self.ends.get(at) != op.index:
+                if at.kind == "loop":
+                    self.ends[at] = op.index
+                at = at.parent
+        self._transposes()
+        if any(op.primitive in UPDATES for op in trace.ops):
+            self._updates()
+        self.copies: list[Value] = []  # results that are copies of arrays which stay
+        self._results()
+
+    def is_view(self, op: Op) -> bool:
+        return op.primitive in VIEWS and op.index not in self.moved
+
+    def pieces(self, value: Value, region: Region = FULL) -> tuple[Piece, ...]:
+        """The roots, and the region of each, that hold `region` of `value`."""
+        if region is not FULL:
+            return tuple(self._pieces(value, region))
+        found = self.memo.get(value)
+        if found is None:
+            found = self.memo[value] = tuple(self._pieces(value, FULL))
+        return found
+
+    def _pieces(self, v: Value, region: Region) -> list[Piece]:
+        lead: tuple[Frame, ...] = ()
+        out: list[Piece] = []
+        while True:
+            edge = v.edge
+            if edge is not None:
+                region, lead = _crossed(v, region, lead)
+                v = edge.source
+                continue
+            op = self.maker.get(v)
+            if op is None:
+                if v in self.same_as_start:
+                    v = self.carry[v].start
+                    continue
+                break
+            k = 0 if len(op.outputs) == 1 else op.outputs.index(v)
+            if self.is_view(op):
+                region = _under(lead, region, lambda r, op=op, k=k: VIEWS[op.primitive](op, k, r), source(op, k))
+                v = source(op, k)
+            elif op.index in self.in_place:
+                fresh, left = updated(op), v.size - updated(op)
+                count = region.count if isinstance(region, Some) else fresh
+                out.append(Piece(v, Some(min(fresh, count), hash((id(op), "new")))))
+                if region is FULL:
+                    if not left:
+                        return out
+                    region, lead = Some(left, hash((id(op), "old"))), ()
+                v = op.inputs[0]
+            else:
+                break
+        out.append(Piece(v, region, lead))
+        return out
+
+    # -- transposes, updates, results
+
+    def _transposes(self) -> None:
+        """A transpose moves its data unless only dots read it."""
+        if not any(op.primitive == "transpose" for op in self.trace.ops):
+            return
+        other: set[Value] = set(self.trace.outputs) | {c.end for c in self.trace.carries} | {
+            c.start for c in self.trace.carries}
+        for op in reversed(self.trace.ops):
+            for v in op.outputs + op.inputs:
+                edge = v.edge
+                while edge is not None:
+                    other.add(edge.source)
+                    edge = edge.source.edge
+            if op.primitive == "transpose" and op.outputs[0] in other:
+                self.moved.add(op.index)
+            if op.primitive not in VIEWS or any(v in other for v in op.outputs):
+                other.update(() if op.primitive in DOTS else op.inputs)
+
+    def _updates(self) -> None:
+        """Which updates happen in place: the old array is an intermediate (or donated), made in the same trip, and
+        nothing reads it afterwards."""
+        last: dict[Value, int] = {}
+        after = len(self.trace.ops)
+
+        def use(v: Value, at: int) -> None:
+            for p in self.pieces(v):
+                last[p.root] = max(last.get(p.root, -1), at)
+
+        for op in self.trace.ops:
+            if not self.is_view(op):
+                for v in op.inputs:
+                    use(v, op.index)
+        for v in self.trace.outputs:
+            use(v, after)
+        for c in self.trace.carries:
+            use(c.end, self.ends.get(c.loop, after))
+        for v in (v for op in self.trace.ops for v in op.inputs if v.edge is not None):
+            use(v, self.maker[v].index if v in self.maker else 0)
+        starts: dict[Value, int] = {c.inner: self.ends.get(c.loop, after) for c in self.trace.carries}
+
+        def consumable(v: Value, frame: Frame, at: int) -> bool:
+            pieces = self.pieces(v)
+            if len(pieces) != 1 or pieces[0].region is not FULL or pieces[0].lead:
+                return False
+            root = pieces[0].root
+            if root.size != v.size or last.get(root, -1) > at:
+                return False
+            if root.kind == "input":
+                return root.donated and _loop(frame) is None
+            return root.kind in ("result", "carry") and root.frame is not None and _loop(root.frame) is _loop(frame)
+
+        chosen = []
+        for op in self.trace.ops:
+            if op.primitive in UPDATES and consumable(op.inputs[0], op.frame, op.index):
+                root = self.pieces(op.inputs[0])[0].root
+                if all(p.root is not root for v in op.inputs[1:] for p in self.pieces(v)):
+                    chosen.append(op.index)
+        self.memo.clear()
+        self.in_place.update(chosen)
+        for c in self.trace.carries:
+            tail = self._pieces(c.end, FULL)[-1]
+            if tail.root is c.inner and c.loop.parent is not None and consumable(
+                    c.start, c.loop.parent, starts[c.inner]):
+                self.same_as_start.add(c.inner)
+        self.memo.clear()
+
+    def _results(self) -> None:
+        """A result that is a view of an input, or of less than it holds, is written out by the view's own op."""
+        taken: set[Value] = set()
+        for v in dict.fromkeys(self.trace.outputs):
+            if v.kind == "input" and v.edge is None:
+                continue
+            pieces = self._pieces(v, FULL)
+            roots = [p.root for p in pieces]
+            made = all(r in self.maker or r.kind == "carry" or r.donated for r in roots)
+            whole = len(pieces) > 1 or _size(pieces[0]) == v.size
+            if made and whole and not taken.intersection(roots):
+                taken.update(roots)
+                continue
+            op = self.maker.get(v)
+            if op is not None and op.primitive in VIEWS and v.edge is None:
+                self.moved.add(op.index)
+            else:
+                self.copies.append(v)
+        self.memo.clear()
+
+
+def _loop(frame: Frame) -> Frame | None:
+    return next((f for f in frame.up() if f.kind == "loop"), None)
+
+
+def _size(piece: Piece) -> int:
+    from costtrace.region import volume
+
+    return volume(piece.shape, piece.region)
+
+
+def _under(lead: tuple[Frame, ...], region: Region, f: object, into: Value) -> Region:
+    """Applies a view to the root's own axes of a region that has `lead` axes in front."""
+    if not lead or region is FULL or isinstance(region, Some):
+        return f(region)  # type: ignore[operator]
+    front, rest = region[:len(lead)], region[len(lead):]
+    inner = f(FULL if all(a is None for a in rest) else rest)  # type: ignore[operator]
+    if isinstance(inner, Some):
+        return inner
+    axes = (*front, *(inner if inner is not FULL else (None,) * len(into.shape)))
+    return FULL if all(a is None for a in axes) else axes
+
+
+def _crossed(v: Value, region: Region, lead: tuple[Frame, ...]) -> tuple[Region, tuple[Frame, ...]]:
+    """The region across the edge of `v`, in its source's axes, and the loops now seen from outside."""
+    edge = v.edge
+    assert edge is not None
+    source = edge.source
+    if edge.kind == "part":
+        return (region if isinstance(region, Some) else Some(min(v.size, source.size), id(v))), lead
+    if isinstance(region, Some) and edge.kind != "last":
+        return region, (lead if edge.kind == "row" else (*lead, edge.loop))  # type: ignore[return-value]
+    loop = edge.loop
+    assert loop is not None
+    axes = region if isinstance(region, tuple) and not isinstance(region, Some) else (None,) * (len(lead) + len(v.shape))
+    front, rest = axes[:len(lead)], axes[len(lead):]
+    if edge.kind == "row":
+        if loop in lead:
+            i = lead.index(loop)
+            row: Axis = front[i]
+            lead, front = lead[:i] + lead[i + 1:], front[:i] + front[i + 1:]
+        else:
+            row = Row(loop)
+        return box((*(f.trips for f in lead), *source.shape), (*front, row, *rest)), lead
+    if edge.kind == "stack":  # the first of the value's own axes is the trip
+        return box((*(f.trips for f in lead), loop.trips, *source.shape), axes), (*lead, loop)
+    trip = (loop.trips - 1, loop.trips)
+    return box((*(f.trips for f in lead), loop.trips, *source.shape), (*front, trip, *rest)), (*lead, loop)
