@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         UnknownCostError,
         UsageError,
     )
-    from costtrace.model import Model, Stage, option, param, scope, stack
+    from costtrace.model import Model, Stage, param, scope, stack
     from costtrace.profiler import Peak, Profile, Row, profile
     from costtrace.rules.table import rule
 
@@ -44,7 +44,7 @@ _HOME = {
         "UnknownCostError",
         "UsageError",
     ),
-    "costtrace.model": ("Model", "Stage", "option", "param", "scope", "stack"),
+    "costtrace.model": ("Model", "Stage", "param", "scope", "stack"),
     "costtrace.profiler": ("Peak", "Profile", "Row", "profile"),
     "costtrace.rules.table": ("rule",),
 }
@@ -70,7 +70,6 @@ __all__ = [
     "UsageError",
     "Value",
     "__version__",
-    "option",
     "param",
     "profile",
     "rule",

@@ -128,6 +128,7 @@ def _shifted(x: Value, part: Value, starts: tuple[int, ...], region: Region) -> 
     asked = region if isinstance(region, tuple) else (None,) * len(x.shape)
     axes: list[tuple[int, int] | Row | None] = []
     for s, n, whole, a in zip(starts, part.shape, x.shape, asked, strict=True):
+        s = int(s)  # jnp.split hands numpy's integers on
         if a is None:
             axes.append((s, s + n))
         elif isinstance(a, Row):

@@ -24,7 +24,7 @@ PRICED_AS = {"complex64": "float32", "complex128": "float64", "uint8": "int8", "
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """A chip file as loaded. `numbers` by key ('matrix.bfloat16', 'hbm.bandwidth'); `missing`: key -> why it is not there."""
+    """A chip file as loaded. `numbers` by key ('matrix.bfloat16'); `missing`: key -> why that number is not there."""
 
     name: str
     title: str
@@ -48,7 +48,7 @@ class Chip:
         return None if number is None else number.value
 
     def rate(self, unit: str, dtype: str | None = None) -> Number | None:
-        """The peak of a unit: matrix or vector with a dtype (numpy's names), transcendental, integer; None if unknown."""
+        """The peak of "matrix" or "vector" for a numpy dtype's name, "transcendental" or "integer"; None if unknown."""
         return self.numbers.get(f"{unit}.{self.dtype_of(unit, dtype)}")
 
     @staticmethod
@@ -88,7 +88,7 @@ class Chip:
         return None if count is None or each is None else count * each
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Every number as a row for `costtrace chips NAME`: key, text, value, unit, tag, source ... in the file's order."""
+        """Every number for `costtrace chips NAME`, in the file's order; then what is missing, with value None."""
         for n in self.numbers.values():
             yield {"key": n.key, "text": n.text, "value": n.value, "unit": n.unit, "tag": n.tag, "source": n.source,
                    "date": n.date, "convention": n.convention, "derivation": n.derivation or None,
@@ -112,7 +112,7 @@ def comparison(chips: list[Chip]) -> list[dict[str, Any]]:
              "ridge_bfloat16": _ratio(c.rate("matrix", "bfloat16"), c.hbm_bytes_per_s),
              "link_bytes_per_s": c.link_bytes_per_s, "topology": c.topology,
              "tdp_w": c.value("power.tdp"), "usd_per_hour": c.value("price.on_demand"),
-             "lacks": [key for key in c.missing],
+             "lacks": list(c.missing),
              "conflicts": sum(len(n.conflicts) for n in c.numbers.values())}
             for c in chips]
 
@@ -128,7 +128,7 @@ def _ratio(a: Number | None, b: Number | None) -> float | None:
 def folder() -> Path:
     """Where the shipped chips lie: inside the package in a wheel, beside it in a checkout."""
     package = Path(__file__).parent
-    inside = package / "_chips"
+    inside = package / "chips"
     return inside if inside.is_dir() else package.parent / "chips"
 
 

@@ -1,7 +1,8 @@
 """A chip's TOML file -> Numbers. The schema and every reason why a file does not load; knows no arithmetic.
 
-Each section below holds tables named after what they say: [matrix.bfloat16], [hbm.bandwidth]. A number is text with a unit
-and has a tag, a source and a date; `sources` at the top of a file lets many numbers name one document by a short word.
+Each section below holds tables named after what they say: [matrix.bfloat16], [hbm.bandwidth]. A number is text with a
+unit and has a tag, a source and a date; `sources` at the top of a file gives a document that many numbers use a short
+name. Dtypes are numpy's names.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
@@ -21,13 +23,13 @@ from costtrace.errors import ChipError, UsageError
 TAGS = {"M": "measured", "D": "derived", "S": "from a document"}
 FLOATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e4m3b11fnuz", "float8_e5m2",
           "float4_e2m1fn")
-INTEGERS = ("int32", "int8", "int4")
-MATRIX = {d: "FLOP/s" for d in FLOATS} | {d: "OP/s" for d in INTEGERS}
+INTEGERS = ("int8", "int4")
+MATRIX = dict.fromkeys(FLOATS, "FLOP/s") | dict.fromkeys(INTEGERS, "OP/s")
 
 # Section -> what may stand in it -> the unit it is in.
 SECTIONS: dict[str, dict[str, str]] = {
     "matrix": MATRIX,
-    "vector": {d: "FLOP/s" for d in FLOATS[:4]},
+    "vector": dict.fromkeys(FLOATS[:4], "FLOP/s"),
     "transcendental": {"float32": "OP/s"},
     "integer": {"int32": "OP/s"},
     "hbm": {"bandwidth": "B/s", "capacity": "B"},
@@ -41,7 +43,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     "scale_out": {"bandwidth": "B/s"},
     "power": {"tdp": "W"},
     "price": {"on_demand": "USD/h"},
-    "efficiency": {d: "1" for d in MATRIX} | {"hbm": "1"},
+    "efficiency": dict.fromkeys((*MATRIX, "hbm"), "1"),
 }
 FIXES = {"source": 'add source = "who says so, page or table, address"', "tag": 'add tag = "S", "D" or "M"',
          "date": 'add date = "when it was read, year and month"', "value": 'add value = "819 GB/s"',
@@ -84,6 +86,10 @@ class _Head(msgspec.Struct, forbid_unknown_fields=True):
     missing: dict[str, str] = {}
 
 
+_CONFLICT = _Conflict.__struct_fields__
+_T = TypeVar("_T", bound=msgspec.Struct)
+
+
 @dataclass(frozen=True, slots=True)
 class Conflict:
     """What another source says of a number, and why it is not used."""
@@ -115,32 +121,34 @@ class Number:
 
 
 class ChipFile:
-    """One file, read and checked: `head` (name, title, kind ...) and `numbers` by key. Raises ChipError, always one line
-    with file, line and fix."""
+    """One file, read and checked: `head` (name, title, kind ...) and `numbers` by key.
+
+    Raises UsageError where it cannot be read, else ChipError: one line with file, line and fix.
+    """
 
     def __init__(self, path: Path, shown: str = "") -> None:
         self.shown = shown or str(path)
         try:
             self.text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as e:
-            raise UsageError(f"{self.shown}: this chip file cannot be read: {e}") from None
+            raise UsageError(f"{self.shown}: this chip file cannot be read ({e}): give a TOML file in UTF-8") from None
         try:
             document = tomllib.loads(self.text)
         except tomllib.TOMLDecodeError as e:
             self._not_toml(str(e))
-        sections = {k: v for k, v in document.items() if k in SECTIONS}
-        self.head = self._convert({k: v for k, v in document.items() if k not in SECTIONS}, _Head, "", "")
+        self.head = self._convert({k: v for k, v in document.items() if k not in SECTIONS}, _Head)
         if self.head.kind not in ("tpu", "gpu"):
-            self._fail("", "", "kind", f"kind is {self.head.kind!r}: write kind = \"tpu\" or \"gpu\"")
+            self._fail("", "", "kind", f'kind is {self.head.kind!r}: write kind = "tpu" or "gpu"')
         self.numbers: dict[str, Number] = {}
-        for section, entries in sections.items():
+        for section in SECTIONS:  # the order of SECTIONS: peaks come before the measured shares of them
+            entries = document.get(section, {})
             if not isinstance(entries, dict):
-                self._fail(section, "", "", f"{section} is not a section: write [{section}.{_first(section)}]")
+                first = next(iter(SECTIONS[section]))
+                self._fail(section, "", "", f"{section} is a bare value: write tables like [{section}.{first}]")
             for key, entry in entries.items():
                 self._number(section, key, entry)
-        for key in self.head.missing:
-            self._missing(key)
-        self._check_efficiency()
+        for place in self.head.missing:
+            self._missing(place)
 
     def _number(self, section: str, key: str, entry: Any) -> None:
         known, place = SECTIONS[section], f"{section}.{key}"
@@ -149,103 +157,105 @@ class ChipFile:
         if key not in known:
             self._fail(section, key, "", f"{place} is not known: {_nearest(key, known)}")
         if not isinstance(entry, dict):
-            self._fail(section, key, "", f"{place} is a bare value: write a table [{place}] with value, tag, source and date")
+            self._fail(section, key, "", f"{place} is a bare value: write a table with value, tag, source and date")
         e = self._convert(entry, _Entry, section, key)
-        said = f"{e.value} {e.convention} {e.derivation}".lower()
-        if "spars" in said or "2:4" in said:
-            self._fail(section, key, "convention" if "spars" in e.convention.lower() else "value",
-                       f"{place} is a sparse rate: give the dense one (half of a 2:4 rate)")
+        for field, said in (("value", e.value), ("convention", e.convention)):
+            if re.search(r"(?<!not )(?<!no )(?<!without )spars|2:4", said, re.IGNORECASE):
+                self._fail(section, key, field, f"{place} is a sparse rate: give the dense one, half of a 2:4 rate")
         if e.tag not in TAGS:
-            self._fail(section, key, "tag", f"{place} has tag {e.tag!r}: {FIXES['tag'].removeprefix('add ')}")
+            self._fail(section, key, "tag", f"{place} has tag {e.tag!r}: write {FIXES['tag'].removeprefix('add ')}")
         if e.tag == "D" and not e.derivation:
-            self._fail(section, key, "tag", f'{place} is derived without saying how: add derivation = "lanes x clock"')
+            self._fail(section, key, "tag", f'{place} is derived, and not said how: add derivation = "lanes x clock"')
         source, date = self._source(section, key, e)
-        conflicts = tuple(Conflict(self._value(section, key, c.value, known[key]), c.value,
-                                   self._cited(c.source), c.why) for c in e.conflicts)
-        value = self._value(section, key, e.value, known[key])
-        if value == 0:
-            self._fail(section, key, "value", f"{place} is zero: leave it out, and say why in [missing]")
+        value = self._value(section, key, e.value)
+        conflicts = tuple(
+            Conflict(self._value(section, key, c.value, "conflicts"), c.value, self._cited(c.source), c.why)
+            for c in e.conflicts
+        )
         for name in (key, *e.also):
             at = f"{section}.{name}"
             if name not in known:
                 self._fail(section, key, "also", f"{at} is not known: {_nearest(name, known)}")
+            if known[name] != known[key]:
+                self._fail(section, key, "also", f"{at} is in {known[name]}: give it a table of its own")
             if at in self.numbers:
                 self._fail(section, key, "also", f"{at} is given twice: keep one")
-            if known[name] != known[key]:
-                self._fail(section, key, "also", f"{at} is in {known[name]}, {place} in {known[key]}: give it a table of its own")
-            self.numbers[at] = Number(at, value, known[key], e.value, e.tag, source, date, e.convention, e.derivation,
-                                      conflicts)
+            self.numbers[at] = Number(
+                at, value, known[key], e.value, e.tag, source, date, e.convention, e.derivation, conflicts
+            )
 
     def _source(self, section: str, key: str, e: _Entry) -> tuple[str, str]:
+        """The source spelled out, and the date."""
         place = f"{section}.{key}"
         if not e.source.strip():
             self._fail(section, key, "source", f"{place} has no source: {FIXES['source']}")
         named = self.head.sources.get(e.source)
         if named is None and " " not in e.source.strip():
-            self._fail(section, key, "source", f"{place} names source {e.source!r}, which is not in [sources]: "
-                       f"{_nearest(e.source, self.head.sources) if self.head.sources else FIXES['source']}")
+            fix = _nearest(e.source, self.head.sources) if self.head.sources else FIXES["source"]
+            self._fail(section, key, "source", f"{place} has source {e.source!r}, which is not in [sources]: {fix}")
         date = e.date or (named.date if named else "")
         if not re.match(r"\d{4}-\d{2}", date):
-            self._fail(section, key, "date" if e.date else "", f"{place} has no date: {FIXES['date']}")
+            self._fail(section, key, "date", f"{place} has no date: {FIXES['date']}")
         return self._cited(e.source), date
 
     def _cited(self, source: str) -> str:
         named = self.head.sources.get(source)
         return named.text if named else source
 
-    def _value(self, section: str, key: str, text: str, unit: str) -> float:
+    def _value(self, section: str, key: str, text: str, field: str = "value") -> float:
+        """`text` in the unit of its place, above zero; a measured rate as a fraction of its peak."""
+        unit, place = SECTIONS[section][key], f"{section}.{key}"
+        peak = self.numbers.get("hbm.bandwidth" if key == "hbm" else f"matrix.{key}") if unit == "1" else None
         try:
-            if unit == "1" and not text.rstrip().endswith("%"):
-                return self._share(section, key, text)
-            return units.parse(text, unit)
+            if unit == "1" and peak and not text.rstrip().endswith("%"):
+                value = units.parse(text, peak.unit) / peak.value
+            else:
+                value = units.parse(text, unit)
         except UsageError as e:
-            self._fail(section, key, "value", f"{section}.{key}: {e}")
-
-    def _share(self, section: str, key: str, text: str) -> float:
-        """A measured rate as a fraction of the peak of the same file."""
-        peak = self.numbers.get("hbm.bandwidth" if key == "hbm" else f"matrix.{key}")
-        if peak is None:
-            self._fail(section, key, "value", f"{section}.{key} has no peak above it: give the peak's table first, or a share in %")
-        return units.parse(text, peak.unit) / peak.value
-
-    def _check_efficiency(self) -> None:
-        for n in self.numbers.values():
-            if n.key.startswith("efficiency.") and n.value > 1:
-                section, key = n.key.split(".")
-                self._fail(section, key, "value", f"{n.key} is {n.value:.2f} of the peak: a measured rate cannot be above it")
+            self._fail(section, key, field, f"{place}: {e}")
+        if value == 0:
+            self._fail(section, key, field, f"{place} is zero: leave it out and say why under [missing]")
+        if unit == "1" and value > 1:
+            self._fail(section, key, field, f"{place} is {value:.2f} times the peak: it can be at most the peak")
+        return value
 
     def _missing(self, place: str) -> None:
         section, _, key = place.partition(".")
         if key not in SECTIONS.get(section, {}):
-            known = [f"{s}.{k}" for s, keys in SECTIONS.items() for k in keys]
-            self._fail("missing", f'"{place}"', "", f"missing names {place!r}, which is not known: {_nearest(place, known)}")
+            fix = _nearest(place, [f"{s}.{k}" for s, keys in SECTIONS.items() for k in keys])
+            self._fail("missing", place, "", f"missing names {place!r}, which is not known: {fix}")
         if place in self.numbers:
-            self._fail("missing", f'"{place}"', "", f"{place} is both given and missing: keep one")
+            self._fail("missing", place, "", f"{place} is both given and missing: keep one")
 
-    def _convert(self, data: Any, kind: type[Any], section: str, key: str) -> Any:
+    def _convert(self, data: Any, kind: type[_T], section: str = "", key: str = "") -> _T:
+        """`data` as a `kind`; msgspec's complaint becomes one with place, line and fix."""
         try:
             return msgspec.convert(data, kind, strict=True)
         except msgspec.ValidationError as e:
-            message, _, inside = str(e).partition(" - at `$")
-            place = f"{section}.{key}" if section else ""
-            where = (place + re.sub(r"\[(\d+|\.\.\.)\]", "", inside.rstrip("`"))).strip(".") or "the file"
-            if field := re.search(r"required field `(\w+)`", message):
-                self._fail(section, key, "", f"{where} has no {field[1]}: {FIXES[field[1]]}")
-            if field := re.search(r"unknown field `(.+)`", message):
-                if "spars" in field[1].lower():
-                    self._fail(section, key, field[1], f"{where} has a sparse rate ({field[1]}): remove it, rates here are dense")
-                known = list(kind.__struct_fields__) + ([] if section else list(SECTIONS))
-                self._fail(section, key, field[1], f"{where} has an unknown key {field[1]!r}: {_nearest(field[1], known)}")
-            field = where.rpartition(".")[2]
-            unit = SECTIONS.get(section, {}).get(key)
-            fix = f"write text with a unit, like {units.example(unit)}" if field == "value" and unit else "mend its type"
-            what = "has no unit" if field == "value" else message[0].lower() + message[1:]
-            self._fail(section, key, field, f"{where.removesuffix('.value')} {what}: {fix}")
+            self._not_valid(str(e), kind, section, key)
+
+    def _not_valid(self, complaint: str, kind: type[msgspec.Struct], section: str, key: str) -> NoReturn:
+        message, _, inside = complaint.partition(" - at `$")
+        inside = re.sub(r"\[(\d+|\.\.\.)\]", "", inside.rstrip("`"))
+        where = (f"{section}.{key}{inside}" if section else inside.lstrip(".")) or "the file"
+        named = re.search(r"field `(.+)`", message)
+        if named and "required" in message:
+            self._fail(section, key, "", f"{where} has no {named[1]}: {FIXES[named[1]]}")
+        if named:
+            known = [*kind.__struct_fields__, *([] if section else SECTIONS)] if "conflicts" not in where else _CONFLICT
+            what = "is a sparse rate" if "spars" in named[1].lower() else "is not known"
+            fix = "remove it, rates here are dense" if "sparse" in what else _nearest(named[1], known)
+            self._fail(section, key, named[1], f"{where}: key {named[1]!r} {what}: {fix}")
+        field = where.rpartition(".")[2]
+        if section and field == "value":
+            fix = f"write it as text, like {units.example(SECTIONS[section][key])}"
+            self._fail(section, key, field, f"{where.removesuffix('.value')} has no unit: {fix}")
+        self._fail(section, key, field, f"{where}: {message[0].lower() + message[1:]}: mend its type")
 
     def _not_toml(self, message: str) -> NoReturn:
         at = re.search(r" \(at line (\d+), column \d+\)$", message)
-        line, what = (int(at[1]), message[: at.start()]) if at else (1, message)
-        fix = "keep one of the two" if "twice" in what or "overwrite" in what else "mend the TOML there"
+        line, what = (int(at[1]), message[: at.start()]) if at else (len(self.text.splitlines()), message)
+        fix = "keep one of the two" if re.search(r"twice|overwrite", what) else "mend the TOML there"
         raise ChipError(f"{self.shown}:{line}: {what[0].lower() + what[1:]}: {fix}")
 
     def _fail(self, section: str, key: str, field: str, message: str) -> NoReturn:
@@ -253,31 +263,26 @@ class ChipFile:
 
 
 def _line(text: str, section: str, key: str, field: str) -> int:
-    """The line where a field stands (or its table, where the field is what lacks), found in the TOML's text."""
+    """The line of a field, else of its table, else of its section; found in the TOML's text, as tomllib keeps none."""
     lines = text.splitlines()
-    name = r'"?{}"?'.format
-    heads = [rf"\[\s*{name(re.escape(section))}\s*\.\s*{name(re.escape(key))}\s*\]", rf"\[\s*{name(re.escape(section))}\s*\]"]
-    start = 0
-    for head in heads if section else []:
-        start = next((n for n, line in enumerate(lines, 1) if re.match(rf"\s*{head}", line)), 0)
-        if start:
-            break
-    table = bool(section) and bool(start) and bool(re.match(rf"\s*{heads[0]}", lines[start - 1]))
-    for wanted in (field, "" if table else key.strip('"')):
-        for n, line in enumerate(lines[start:], start + 1):
-            if start and line.lstrip().startswith("["):
-                break
-            if wanted and re.match(rf"\s*\"?{re.escape(wanted)}\"?\s*[=.]", line):
-                return n
-            if wanted and not section and re.match(rf"\s*\[\s*\"?{re.escape(wanted)}\b", line):
-                return n
-    return start or 1
+
+    def first(pattern: str, start: int = 0, stop: int = len(lines)) -> int | None:
+        return next((n for n in range(start, stop) if re.match(pattern, lines[n])), None)
+
+    def name(word: str) -> str:
+        return rf'["\']?{re.escape(word)}["\']?'
+
+    header = first(rf"\s*\[\s*{name(section)}\s*\.\s*{name(key)}\s*\]") if section and key else None
+    if header is None and section:  # [section] with `key = {...}` or `key.value = ...` below it
+        header = first(rf"\s*\[\s*{name(section)}\s*\]")
+        field = key or field
+    start = 0 if header is None else header + 1
+    end = first(r"\s*\[", start) if header is not None else None
+    found = first(rf"\s*(\[\s*)?{name(field)}\s*[=.\]]", start, len(lines) if end is None else end) if field else None
+    return (found if found is not None else header or 0) + 1
 
 
-def _nearest(word: str, known: Any) -> str:
-    near = difflib.get_close_matches(word, list(known), 3, 0.5)
+def _nearest(word: str, known: Iterable[str]) -> str:
+    known = list(known)
+    near = difflib.get_close_matches(word, known, 3, 0.5)
     return f"did you mean {' or '.join(near)}?" if near else f"use one of {', '.join(known)}"
-
-
-def _first(section: str) -> str:
-    return next(iter(SECTIONS[section]))

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from costtrace.access import UPDATES, touched, updated
+from costtrace.access import TOUCHES, UPDATES, touched, updated
 from costtrace.core import Frame, Op, Trace, Value
 from costtrace.region import FULL, Region, Some, volume
 from costtrace.storage import Piece, Storage
@@ -72,6 +72,10 @@ class _Fold:
     # -- events
 
     def op(self, op: Op) -> None:
+        if op.primitive not in TOUCHES and op.primitive not in UPDATES and op.priced is None and all(
+                not self.asked.get(v) for v in op.outputs) and not self.storage.is_view(op):
+            self.plain(op)
+            return
         data = op.inputs
         if self.storage.is_view(op):
             data = tuple(v for v in op.inputs[1:] if v.shape == ()) if op.primitive == "dynamic_slice" else ()
@@ -84,6 +88,29 @@ class _Fold:
             for v, region in zip(data, each, strict=True):
                 if region is not False:
                     self.read(v, region, op.frame)  # type: ignore[arg-type]
+
+    def plain(self, op: Op) -> None:
+        """An op that needs all of its operands: the common case, in one pass."""
+        seen: set[Value] = set()
+        nbytes = sum([v.nbytes for v in op.outputs])
+        for v in op.inputs:
+            if v.kind == "literal" or not v.size:
+                continue
+            pieces = self.storage.pieces(v)
+            if len(pieces) == 1 and pieces[0].region is FULL and not pieces[0].lead:
+                root = pieces[0].root
+                if root not in seen and root.kind != "literal":
+                    seen.add(root)
+                    nbytes += root.nbytes
+                self.read(v, FULL, op.frame)
+            else:
+                nbytes = -1
+                break
+        if nbytes < 0:
+            nbytes = self.kernel(op)
+            for v in op.inputs:
+                self.read(v, FULL, op.frame)
+        self.unfused[op.index] = op.frame.repeat * nbytes
 
     def wanted(self, op: Op) -> list[list[Region | bool]]:
         """The regions of the operands, one list for each separate region asked of the result."""
@@ -168,7 +195,7 @@ class _Fold:
                 handed = _but_last(p, c.loop)
                 for f in self.path(c.loop, writer)[1]:
                     _add(self.writes[f], handed, 1)
-                if writer.scope is not reader.scope:
+                if writer.scope is not reader.scope or writer.scope is not c.loop.scope:
                     _add(self.own_writes[writer.scope], handed, 1)
 
     def copied(self, v: Value) -> None:

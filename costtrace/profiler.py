@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,13 +30,12 @@ def worst(statuses: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """All ops of one scope, phase, primitive, operand dtype and source line, added up over their executions."""
+    """All ops of one scope, phase, primitive and operand dtype, added up over their executions."""
 
     scope: str
     phase: str
     primitive: str
     dtype: str
-    line: str
     status: str
     ops: int
     cost: Cost
@@ -69,6 +70,8 @@ class Profile:
     instances: dict[str, int]
     by_weight: dict[str, Cost] = field(default_factory=dict)
     useful_flops: int = 0
+    line_costs: Callable[[], dict[str, Cost]] | dict[str, Cost] = field(default_factory=dict, compare=False)
+    """{source line: Cost}, or the function that finds it when it is first asked for (it costs as much as the rest)."""
 
     @property
     def exact(self) -> bool:
@@ -82,6 +85,12 @@ class Profile:
         """{parameter path and each prefix: Cost of the ops that read a parameter under it}. An op that reads two
         parameters is in both, so the values do not add up."""
         return dict(self.by_weight)
+
+    def lines(self) -> dict[str, Cost]:
+        """{the user's source line, 'model.py:31 (forward)': Cost of the ops it made}; fused bytes are not defined."""
+        if not isinstance(self.line_costs, dict):
+            self.line_costs = self.line_costs()
+        return self.line_costs
 
     def rows(self, by: str = "scope", depth: int | None = None, merge: bool = True) -> list[Row]:
         """The program cut into rows by scope, primitive, dtype, phase, weight, line or layer (scope, unmerged).
@@ -98,8 +107,9 @@ class Profile:
             "useful_flops": self.useful_flops, "total": self.total.to_dict(),
             "notes": [[n.kind, n.scope, n.text] for n in self.notes],
             "peak": [self.peak.nbytes, self.peak.scope, self.peak.primitive, [list(a) for a in self.peak.alive]],
-            "records": [[r.scope, r.phase, r.primitive, r.dtype, r.line, r.status, r.ops, r.cost.to_dict()]
+            "records": [[r.scope, r.phase, r.primitive, r.dtype, r.status, r.ops, r.cost.to_dict()]
                         for r in self.records],
+            "lines": {k: c.to_dict() for k, c in self.lines().items()},
             "scopes": {k: c.to_dict() for k, c in self.by_scope.items()}, "instances": self.instances,
             "weights": {k: c.to_dict() for k, c in self.by_weight.items()},
         }  # fmt: skip
@@ -123,9 +133,10 @@ class Profile:
         return cls(
             data["name"], Cost.from_dict(data["total"]), data["status"], [Note(*n) for n in data["notes"]],
             data["parameters"], Peak(*peak[:3], [(a, b) for a, b in peak[3]]),
-            [Record(*r[:7], Cost.from_dict(r[7])) for r in data["records"]],
+            [Record(*r[:6], Cost.from_dict(r[6])) for r in data["records"]],
             {k: Cost.from_dict(c) for k, c in data["scopes"].items()}, dict(data["instances"]),
             {k: Cost.from_dict(c) for k, c in data["weights"].items()}, data["useful_flops"],
+            {k: Cost.from_dict(c) for k, c in data["lines"].items()},
         )  # fmt: skip
 
     def _repr_html_(self) -> str:
@@ -143,71 +154,113 @@ def profile(fn: Callable[..., Any], *args: Any, jit: Mapping[str, Any] | None = 
     """
     from costtrace.trace import trace
 
-    found = folded(trace(fn, *args, jit=jit, dims=dims, trips=trips, weights=weights))
+    with _no_collection():
+        found = folded(trace(fn, *args, jit=jit, dims=dims, trips=trips, weights=weights))
     if strict and found.status == UNKNOWN:
         note = next(n for n in found.notes if n.kind.startswith("unknown"))
         raise UnknownCostError(f"{found.name}: at scope {note.scope or '.'}: {note.text}")
     return found
 
 
-def priced(op: Op, memo: dict[tuple[str, int], tuple[Cost, str]]) -> tuple[Cost, str]:
-    """(Cost of one execution, status). Unknown primitives cost nothing and say so."""
-    if op.priced is not None:
-        return op.priced.cost, op.priced.status
-    rule = RULES.get(op.primitive)
-    if rule is None:
-        return _FREE, EXACT if op.primitive in QUIET else UNKNOWN
-    key = (op.primitive, id(op.params))
-    if key not in memo:
-        memo[key] = (rule.formula(op), rule.status)
-    return memo[key]
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Python's cycle collector off: it would walk the growing program again and again, for nothing."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+class Prices:
+    """What each op costs once, remembered: equal primitives on equal shapes with equal parameters are priced once."""
+
+    def __init__(self) -> None:
+        self.memo: dict[Any, tuple[Cost, str]] = {}
+
+    def __call__(self, op: Op) -> tuple[Cost, str]:
+        """(Cost of one execution, status). An unknown primitive costs nothing and says so in the status."""
+        if op.priced is not None:
+            return op.priced.cost, op.priced.status
+        key: Any = (op.primitive, tuple((v.shape, v.dtype) for v in op.inputs),
+                    tuple((v.shape, v.dtype) for v in op.outputs), *op.params.items())
+        try:
+            found = self.memo.get(key)
+        except TypeError:  # a parameter that has no hash
+            key = (op.primitive, id(op.params))
+            found = self.memo.get(key)
+        if found is None:
+            rule = RULES.get(op.primitive)
+            if rule is not None:
+                found = (rule.formula(op), rule.status)
+            else:
+                found = (_FREE, EXACT if op.primitive in QUIET else UNKNOWN)
+            self.memo[key] = found
+        return found
 
 
 QUIET = ("cond",)
 """What trace.py leaves behind to say that a branch's predicate is read."""
 
 
+class Sums:
+    """Costs added up by key, each distinct (cost, repeat) once."""
+
+    def __init__(self) -> None:
+        self.parts: dict[Any, dict[tuple[int, int], list[Any]]] = {}
+
+    def add(self, key: Any, cost: Cost, repeat: int, nbytes: int) -> None:
+        into = self.parts.get(key)
+        if into is None:
+            into = self.parts[key] = {}
+        part = into.get((id(cost), repeat))
+        if part is None:
+            into[id(cost), repeat] = [cost, repeat, 1, nbytes]
+        else:
+            part[2] += 1
+            part[3] += nbytes
+
+    def items(self) -> Iterable[tuple[Any, int, Cost]]:
+        """(key, number of ops, their Cost with bytes_unfused)."""
+        for key, parts in self.parts.items():
+            cost = _FREE
+            for each, repeat, n, _ in parts.values():
+                cost = cost + each * (repeat * n)
+            yield key, sum(p[2] for p in parts.values()), cost.replace(bytes_unfused=sum(p[3] for p in parts.values()))
+
+
 def folded(trace: Trace) -> Profile:
     """The profile of a flat program."""
-    from costtrace.lines import line_of
-
     storage = Storage(trace)
     moved = bytes_of(trace, storage)
-    memo: dict[tuple[str, int], tuple[Cost, str]] = {}
-    sums: dict[tuple[str, str, str, str, str, str], list[Any]] = {}
-    lines: dict[int, str] = {}
+    prices, sums = Prices(), Sums()
     for op in trace.ops:
-        if op.primitive in QUIET:
-            cost, status = _FREE, EXACT
-        else:
-            cost, status = priced(op, memo)
-        line = lines.get(id(op.source))
-        if line is None:
-            line = lines[id(op.source)] = line_of(op.source)
-        key = (op.scope, op.phase, op.primitive, op.inputs[0].dtype if op.inputs else
-               (op.outputs[0].dtype if op.outputs else ""), line, status)
-        into = sums.get(key)
-        if into is None:
-            into = sums[key] = [0, {}, 0]
-        into[0] += 1
-        into[1][id(cost), op.repeat] = (cost, op.repeat, into[1].get((id(cost), op.repeat), (0, 0, 0))[2] + 1)
-        into[2] += moved.unfused[op.index]
-    records = []
-    for key, (count, costs, nbytes) in sums.items():
-        cost = _FREE
-        for each, repeat, n in costs.values():
-            cost = cost + each * (repeat * n)
-        records.append(Record(*key, count, cost.replace(bytes_unfused=nbytes)))
+        cost, status = prices(op)
+        first = op.inputs or op.outputs
+        key = (op.frame.scope, op.phase, op.primitive, first[0].dtype if first else "", status)
+        sums.add(key, cost, op.frame.repeat, moved.unfused[op.index])
+    records = [Record(key[0].scope_path, *key[1:], count, cost) for key, count, cost in sums.items()]
     by_scope, instances = _scopes(trace, moved, records)
-    no_scopes = not any(path for path in by_scope)
     notes = list(trace.notes)
-    if no_scopes:
+    if len(by_scope) == 1:
         notes.append(Note("no-scopes", "", "no jax.named_scope in this program: scoped bytes equal fused bytes, "
                           "so pessimistic times use unfused bytes"))
     total = by_scope[""]
     return Profile(trace.name, total, trace.status, notes, sum(v.size for v in trace.inputs if v.weight is not None),
                    peak_of(trace, storage), records, by_scope, instances,
-                   _weights(trace, storage, memo, moved.unfused), total.flops)
+                   _weights(trace, storage, prices, moved.unfused), total.flops,
+                   lambda: _lines(trace, prices, moved.unfused))
+
+
+def _lines(trace: Trace, prices: Prices, unfused: list[int]) -> dict[str, Cost]:
+    from costtrace.lines import line_of
+
+    sums = Sums()
+    for op in trace.ops:
+        sums.add(line_of(op.source), prices(op)[0], op.repeat, unfused[op.index])
+    return {key: cost for key, _, cost in sums.items()}
 
 
 def _prefixes(path: str) -> list[str]:
@@ -226,11 +279,7 @@ def _scopes(trace: Trace, moved: Any, records: list[Record]) -> tuple[dict[str, 
     instances: dict[str, int] = defaultdict(int)
     for frame, n in moved.fused.items():
         fused[frame.scope_path] += n
-    for frame in {f for op in trace.ops for f in [op.frame.scope]}:
-        for f in frame.up():
-            if f.scope is f:
-                instances[f.scope_path] += 0
-    seen = {f for op in trace.ops for f in op.frame.up() if f.scope is f}
+    seen = {f for frame in {op.frame for op in trace.ops} for f in frame.up() if f.scope is f}
     for f in seen:
         instances[f.scope_path] += f.repeat
     for frame, n in moved.own.items():
@@ -243,30 +292,32 @@ def _scopes(trace: Trace, moved: Any, records: list[Record]) -> tuple[dict[str, 
 CASTS = ("convert_element_type", "reduce_precision", "copy")
 
 
-def _weights(trace: Trace, storage: Storage, memo: dict[tuple[str, int], tuple[Cost, str]],
-             unfused: list[int]) -> dict[str, Cost]:
+def _weights(trace: Trace, storage: Storage, prices: Prices, unfused: list[int]) -> dict[str, Cost]:
     """Ops that read a parameter directly or through views, casts and scan slices, by the parameter's path."""
     if not any(v.weight for v in trace.inputs):
         return {}
     carries: dict[Any, frozenset[str]] = {v: frozenset([v.weight]) for v in trace.inputs if v.weight}
-    sums: dict[frozenset[str], Cost] = defaultdict(Cost)
+    sums, nothing = Sums(), frozenset[str]()
 
     def origin(v: Any) -> frozenset[str]:
         while v.edge is not None and v.edge.kind in ("row", "part"):
             v = v.edge.source
-        return carries.get(v, frozenset())
+        return carries.get(v, nothing)
 
     for op in trace.ops:
-        read = frozenset().union(*(origin(v) for v in op.inputs)) if op.inputs else frozenset()
+        read = nothing
+        for v in op.inputs:
+            found = origin(v)
+            if found:
+                read = read | found
         if not read:
             continue
         if storage.is_view(op) or op.primitive in CASTS or op.primitive == "transpose":
             for v in op.outputs:
                 carries[v] = read
-        cost = priced(op, memo)[0] * op.repeat
-        sums[read] = sums[read] + cost.replace(bytes_unfused=unfused[op.index])
+        sums.add(read, prices(op)[0], op.repeat, unfused[op.index])
     out: dict[str, Cost] = defaultdict(Cost)
-    for read, cost in sums.items():
+    for read, _, cost in sums.items():
         for path in {p for leaf in read for p in _ancestors(leaf)}:
             out[path] = out[path] + cost
     return dict(out)

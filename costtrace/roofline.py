@@ -1,12 +1,13 @@
 """Cost x Chip -> seconds: one term per unit of the chip that the work uses, the largest binds. No jax here.
 
-Matrix work of all dtypes shares one unit, so its times add up; so does vector work (with linalg and fft). A rate that the
-chip file lacks leaves its term out, named in `Times.missing`: the seconds are then a lower bound of the roofline itself.
+Matrix work of all dtypes shares one unit, so its times add up; so does vector work (with linalg and fft). A rate that
+the chip file lacks leaves its work out, named in `Times.missing`: the seconds are then too low by an unknown amount.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from costtrace import units
@@ -19,27 +20,37 @@ TERMS = ("compute", "memory", "vector", "transcendental", "integer", "link")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One quotient of a term: `amount` (in `unit`) over `rate` per second (times `share`, a measured efficiency)."""
+    """One quotient of a term: `amount` in `unit` over the product of `numbers` (and `share`, a measured efficiency)."""
 
     term: str
     amount: int
     unit: str
     dtype: str
-    rate: float
     numbers: tuple[Number, ...]
     share: Number | None = None
 
     @property
     def seconds(self) -> float:
-        return self.amount / (self.rate * (self.share.value if self.share else 1.0))
+        rate = math.prod(n.value for n in self.numbers)
+        return self.amount / (rate * (self.share.value if self.share else 1.0))
+
+    def formula(self) -> str:
+        """'10.19 TFLOP bfloat16 / 918 TFLOP/s', as one would write it."""
+        amount = f"{units.text(self.amount, self.unit)} {self.dtype}".rstrip()
+        rate = " x ".join(n.text for n in self.numbers)
+        if self.share:
+            rate += f" x {units.text(self.share.value, '1')}"
+        return f"{amount} / ({rate})" if " x " in rate else f"{amount} / {rate}"
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds by term (only terms with work and a rate); `missing` says, a line each, what is left out or unscaled."""
+    """Seconds by term, only terms with work and a rate. `missing`: a line for each rate the chip file lacks; `notes`: a
+    line for each measured rate it lacks where one was asked for."""
 
     terms: dict[str, float]
     missing: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -58,73 +69,79 @@ class Times:
 
 
 def times(cost: Cost, chip: Chip, nbytes: int, efficiency: bool = False) -> Times:
-    """Seconds per term for `cost` moving `nbytes` to and from HBM; with `efficiency`, at measured rates where the file has them."""
+    """Seconds per term for `cost` and `nbytes` to and from HBM; with `efficiency` at measured rates where known."""
     missing: list[str] = []
+    notes: list[str] = []
     terms: dict[str, float] = {}
-    for part in parts(cost, chip, nbytes, efficiency, missing):
+    for part in parts(cost, chip, nbytes, efficiency, missing, notes):
         terms[part.term] = terms.get(part.term, 0.0) + part.seconds
-    return Times({t: terms[t] for t in TERMS if t in terms}, tuple(missing))
+    return Times(terms, tuple(missing), tuple(notes))
 
 
-def parts(cost: Cost, chip: Chip, nbytes: int, efficiency: bool = False,
-          missing: list[str] | None = None) -> Iterator[Part]:
-    """The quotients that `times` adds up, in TERMS' order; what no rate prices goes to `missing`."""
-    lacks = [] if missing is None else missing
-    for term, unit, work in (("compute", "matrix", cost.by_dtype), ("memory", "hbm", {"": nbytes}),
-                             ("vector", "vector", cost.vector_by_dtype),
-                             ("transcendental", "transcendental", {"": cost.transcendentals}),
-                             ("integer", "integer", {"": cost.integer_ops}), ("link", "link", {"": cost.collective_bytes})):
-        for dtype, amount in work.items():
+def parts(
+    cost: Cost,
+    chip: Chip,
+    nbytes: int,
+    efficiency: bool = False,
+    missing: list[str] | None = None,
+    notes: list[str] | None = None,
+) -> Iterator[Part]:
+    """The quotients that `times` adds up; `missing` and `notes` collect what it says there."""
+    missing, notes = [] if missing is None else missing, [] if notes is None else notes
+    work: dict[tuple[str, str], Mapping[str, int]] = {
+        ("compute", "matrix"): cost.by_dtype,
+        ("memory", "hbm"): {"": nbytes},
+        ("vector", "vector"): cost.vector_by_dtype,
+        ("transcendental", "transcendental"): {"": cost.transcendentals},
+        ("integer", "integer"): {"": cost.integer_ops},
+        ("link", "link"): {"": cost.collective_bytes},
+    }
+    for (term, unit), by_dtype in work.items():
+        for dtype, amount in by_dtype.items():
             if not amount:
                 continue
-            rate, numbers = _rate(chip, unit, dtype)
-            if rate is None:
-                lacks.append(chip.lacks(unit, dtype))
+            numbers = _rate(chip, unit, dtype)
+            if not numbers:
+                missing.append(chip.lacks(unit, dtype))
                 continue
-            share = _share(chip, unit, dtype, lacks) if efficiency and unit in ("matrix", "hbm") else None
-            written = "B" if unit in ("hbm", "link") else "OP" if numbers[0].unit == "OP/s" else "FLOP"
-            yield Part(term, amount, written, dtype, rate, numbers, share)
+            share = _share(chip, unit, dtype, notes) if efficiency and unit in ("matrix", "hbm") else None
+            yield Part(term, amount, numbers[-1].unit.removesuffix("/s"), dtype, numbers, share)
 
 
-def _rate(chip: Chip, unit: str, dtype: str) -> tuple[float | None, tuple[Number, ...]]:
-    keys = {"hbm": ("hbm.bandwidth",), "link": ("link.count", "link.bandwidth")}.get(unit) or (
-        f"{unit}.{chip.dtype_of(unit, dtype)}",)
-    numbers = [chip.number(k) for k in keys]
-    found = tuple(n for n in numbers if n is not None)
-    if len(found) < len(keys):
-        return None, ()
-    rate = found[0].value
-    for n in found[1:]:
-        rate *= n.value
-    return rate, found
+def _rate(chip: Chip, unit: str, dtype: str) -> tuple[Number, ...]:
+    """The numbers whose product is the rate; empty if one is missing."""
+    keys = {"hbm": ("hbm.bandwidth",), "link": ("link.count", "link.bandwidth")}.get(unit)
+    found = [chip.number(k) for k in keys] if keys else [chip.rate(unit, dtype)]
+    return tuple(n for n in found if n is not None) if all(found) else ()
 
 
-def _share(chip: Chip, unit: str, dtype: str, lacks: list[str]) -> Number | None:
+def _share(chip: Chip, unit: str, dtype: str, notes: list[str]) -> Number | None:
     key = "hbm" if unit == "hbm" else chip.dtype_of(unit, dtype)
     share = chip.efficiency(key)
     if share is None:
-        lacks.append(f"no measured {'HBM rate' if unit == 'hbm' else f'{key} matrix rate'} on {chip.name}: its peak is used")
+        what = "HBM bandwidth" if unit == "hbm" else f"{key} matrix rate"
+        notes.append(f"no measured {what} on {chip.name}: its peak is used")
     return share
 
 
 def floor_s(cost: Cost, chip: Chip, efficiency: bool = False) -> float | None:
-    """Seconds of `cost` as one kernel: its fused bytes, every unit at peak. None where its fused bytes are not defined."""
+    """Seconds of `cost` as one kernel: fused bytes, every unit at peak. None where fused bytes are not defined."""
     return None if cost.bytes_fused is None else times(cost, chip, cost.bytes_fused, efficiency).seconds
 
 
 def pessimistic_s(cost: Cost, chip: Chip, scoped: bool = True, efficiency: bool = False) -> float | None:
-    """The same with every leaf scope a kernel (scoped bytes), or with `scoped=False` every primitive (unfused bytes)."""
+    """The same with every leaf scope a kernel (scoped bytes); with `scoped=False` every primitive (unfused bytes)."""
     nbytes = cost.bytes_scoped if scoped else cost.bytes_unfused
     return None if nbytes is None else times(cost, chip, nbytes, efficiency).seconds
 
 
 def serial_s(costs: Iterable[Cost], chip: Chip, scoped: bool = True) -> float:
-    """The sum of rows' pessimistic seconds: no row overlaps another. Rows whose bytes are not defined count nothing."""
+    """The sum of rows' pessimistic seconds: no row overlaps another. Rows whose bytes are not defined add nothing."""
     return sum(pessimistic_s(c, chip, scoped) or 0.0 for c in costs)
 
 
 def bounds(cost: Cost, chip: Chip) -> dict[str, str | None]:
-    """The binding term for fused, scoped and unfused bytes; None where those bytes are not defined."""
+    """The binding term for "fused", "scoped" and "unfused" bytes; None where those bytes are not defined."""
     by = {"fused": cost.bytes_fused, "scoped": cost.bytes_scoped, "unfused": cost.bytes_unfused}
     return {name: None if n is None else times(cost, chip, n).bound for name, n in by.items()}
 
@@ -136,27 +153,22 @@ def ridge(chip: Chip, dtype: str = "bfloat16") -> float | None:
 
 
 def explain(cost: Cost, chip: Chip, nbytes: int, efficiency: bool = False) -> list[str]:
-    """Lines that can be followed by hand: each term's formula with its values, then every number with its source."""
-    missing: list[str] = []
-    found = list(parts(cost, chip, nbytes, efficiency, missing))
+    """Lines to follow by hand: each term's formula with its values, the result, then every number with its source."""
+    found = list(parts(cost, chip, nbytes, efficiency))
     total = times(cost, chip, nbytes, efficiency)
     lines = []
     for term, seconds in total.terms.items():
-        quotients = [_quotient(p) for p in found if p.term == term]
-        lines.append(f"{term} = {' + '.join(quotients)} = {units.text(seconds, 's')}")
+        formula = " + ".join(p.formula() for p in found if p.term == term)
+        lines.append(f"{term} = {formula} = {units.text(seconds, 's')}")
     each = ", ".join(f"{t} {units.text(s, 's')}" for t, s in total.terms.items())
     lines.append(f"time = max({each}) = {units.text(total.seconds, 's')}: {total.bound} binds")
-    cited = dict.fromkeys(n for p in found for n in (*p.numbers, *([p.share] if p.share else [])))
-    for n in cited:
-        lines.append(f"{chip.name} {n.key}: {n.cite()}{f'; {n.convention}' if n.convention else ''}")
-        if n.derivation:
-            lines.append(f"    derived: {n.derivation}")
-        lines += [f"    not used: {c.text}, {c.source}: {c.why}" for c in n.conflicts]
-    return lines + [f"left out: {m}" if "peak is used" not in m else f"note: {m}" for m in missing]
+    for n in dict.fromkeys(n for p in found for n in (*p.numbers, p.share) if n):
+        lines += _cited(chip, n)
+    lines += [f"left out: {m}" for m in total.missing]
+    return lines + [f"note: {m}" for m in total.notes]
 
 
-def _quotient(p: Part) -> str:
-    amount = f"{units.text(p.amount, p.unit)}{f' {p.dtype}' if p.dtype else ''}"
-    rate = " x ".join(n.text for n in p.numbers)
-    share = f" x {units.text(p.share.value, '1')}" if p.share else ""
-    return f"{amount} / ({rate}{share})" if share or len(p.numbers) > 1 else f"{amount} / {rate}"
+def _cited(chip: Chip, n: Number) -> list[str]:
+    lines = [f"{chip.name} {n.key} = {n.cite()}"]
+    lines += [f"    {text}" for text in (n.convention, n.derivation and f"derived: {n.derivation}") if text]
+    return lines + [f"    not used: {c.text} ({c.source}): {c.why}" for c in n.conflicts]

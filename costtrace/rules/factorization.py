@@ -1,7 +1,7 @@
 """Dense linear algebra: FLOP models of the library routine behind each primitive, 4 times that if complex.
 
-Sources. LAWN 41: Anderson and Dongarra, "Installation guide for LAPACK" (LAPACK Working Note 41), operation counts in
-appendix C. GVL: Golub and Van Loan, "Matrix computations", 4th edition. LUG: "LAPACK Users' Guide", 3rd edition,
+Sources. LAWN 41: Anderson and Dongarra, "Installation guide for LAPACK" (LAPACK Working Note 41), its chapter
+of operation counts. GVL: Golub and Van Loan, "Matrix computations", 4th edition. LUG: "LAPACK Users' Guide", 3rd edition,
 table 3.13. Matrices are (..., m, n) or (..., n, n); every count is multiplied by the batch.
 """
 
@@ -104,14 +104,14 @@ def householder_product(op: Op) -> Cost:
 
 @rule("ormqr", status=MODELLED)
 def ormqr(op: Op) -> Cost:
-    """4mnk - 2nk^2 + 3nk to apply k reflectors to (m, n) from the left; m and n change places on the right.
-    Source: LAWN 41, ORMQR."""
+    """k reflectors applied to (m, n): 4mnk - 2nk^2 + 3nk from the left, 4mnk - 2mk^2 + 2mk + nk - k^2/2 + k/2 from the
+    right. Source: LAWN 41, ORMQR."""
     _, taus, c = op.inputs[:3]
     m, n = c.shape[-2:]
     k = taus.shape[-1]
-    if not op.params["left"]:
-        m, n = n, m
-    return modelled(c, 4 * m * n * k - 2 * n * k**2 + 3 * n * k)
+    if op.params["left"]:
+        return modelled(c, 4 * m * n * k - 2 * n * k**2 + 3 * n * k)
+    return modelled(c, 4 * m * n * k - 2 * m * k**2 + 2 * m * k + n * k - Fraction(k**2 - k, 2))
 
 
 @rule("qr", status=MODELLED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from costtrace.core import Cost, Op, Value
+from costtrace.core import MODELLED, Cost, Op, Value
 from costtrace.rules.collective import sent
 from costtrace.rules.contraction import product
 from costtrace.rules.convolution import conv_general_dilated
@@ -115,7 +115,7 @@ def masked_cumulative(op: Op) -> Cost:
     return vector(count * (n - 1), of.dtype)
 
 
-@rule("masked_sort", "unique", "scan_count")
+@rule("masked_sort", "unique", "scan_count", status=MODELLED)
 def masked_sort(op: Op) -> Cost:
     """n ceil(log2 n) comparisons per vector of n lanes; counting equal lanes compares as a sort does."""
     of = op.inputs[0]

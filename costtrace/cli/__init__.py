@@ -1,0 +1,49 @@
+"""The command line: arguments in, text out, exit code. One small file per command; no arithmetic in any.
+
+Exit codes: 0; 2 for what the user can mend (one line on stderr); 70 for a bug of costtrace; 130 after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from costtrace.cli.group import commands
+from costtrace.errors import CosttraceError
+
+BUG = 70
+TRACEBACK = "COSTTRACE_TRACEBACK"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command line (by default the process's own) and returns its exit code."""
+    argv = sys.argv[1:] if argv is None else list(argv)
+    try:
+        return commands.main(argv or ["--help"], "costtrace", standalone_mode=False) or 0
+    except click.ClickException as e:
+        return _failed(_usage(e), 2)
+    except CosttraceError as e:
+        return _failed(str(e), e.exit_code)
+    except Exception as e:  # noqa: BLE001  # the process's last handler: a bug, too, is said in one line
+        at = traceback.extract_tb(e.__traceback__)[-1]
+        where = f"{Path(at.filename).name}:{at.lineno}"
+        return _failed(f"a bug of costtrace, at {where}: {type(e).__name__}: {e} ({TRACEBACK}=1 shows more)", BUG)
+
+
+def _usage(error: click.ClickException) -> str:
+    """click's message, with the command whose --help has the answer."""
+    context = getattr(error, "ctx", None)
+    message = error.format_message().strip().rstrip(".")
+    return f"{message[:1].lower()}{message[1:]}" + (f" ({context.command_path} --help)" if context else "")
+
+
+def _failed(message: str, code: int) -> int:
+    if os.environ.get(TRACEBACK):
+        traceback.print_exc()
+    click.echo(f"costtrace: error: {' '.join(message.split())}", err=True)
+    return code

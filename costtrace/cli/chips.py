@@ -1,0 +1,21 @@
+"""`costtrace chips [NAME]`: the chips side by side, or every number of one with its source."""
+
+from __future__ import annotations
+
+import click
+
+from costtrace.cli.shared import FORMAT
+
+
+@click.command()
+@click.argument("name", required=False)
+@FORMAT
+def command(name: str | None, format: str) -> None:  # noqa: A002  # the option's name
+    """All chips side by side; or NAME (a chip, or the path of a TOML file): its numbers, each with its source."""
+    from costtrace import chip
+    from costtrace.report import listing
+
+    if name is None:
+        click.echo(listing.chips([chip.load(each) for each in chip.names()], format))
+    else:
+        click.echo(listing.one_chip(chip.load(name), format))

@@ -1,0 +1,78 @@
+"""The top-level command: which commands and models there are, each imported only when it is run."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from typing import Any
+
+import click
+
+from costtrace.errors import UsageError
+from costtrace.version import __version__
+
+COMMANDS = {
+    "trace": "costtrace.cli.trace",
+    "models": "costtrace.cli.models",
+    "chips": "costtrace.cli.chips",
+}
+"""Command -> the module whose `command` it is."""
+INTERRUPTED = 130
+EPILOG = "Your own model: costtrace PATH.py, a file with a MODEL. Your own function: costtrace trace FILE.py:FUNCTION."
+
+
+class Commands(click.Group):
+    """COMMANDS, and a command for every model and for every path of a model's file."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in COMMANDS:
+            found: click.Command = importlib.import_module(COMMANDS[cmd_name]).command
+            return found
+        from costtrace import model
+
+        if cmd_name.endswith(".py") or cmd_name in model.names():
+            from costtrace.cli.model import command
+
+            return command(cmd_name)
+        return None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        found = self.get_command(ctx, name)
+        if found is not None:
+            return name, found, args[1:]
+        from costtrace import model
+
+        near = difflib.get_close_matches(name, [*model.names(), *COMMANDS], 1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise UsageError(f'unknown model "{name}": {hint}costtrace models lists them')
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(INTERRUPTED) from None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from costtrace import model
+
+        with formatter.section("Models (costtrace MODEL --help shows a model's options)"):
+            formatter.write_dl(sorted(model.names().items()))
+        super().format_commands(ctx, formatter)
+
+
+SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+@click.group(cls=Commands, epilog=EPILOG, subcommand_metavar="MODEL|COMMAND [OPTIONS]", context_settings=SETTINGS)
+@click.version_option(__version__, message="costtrace %(version)s")
+def commands() -> None:
+    """What every named part of a JAX program costs on a chip, from shapes alone.
+
+    For example: costtrace klein --res 1360x768 --chip v6e
+    """

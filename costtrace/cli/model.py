@@ -1,0 +1,55 @@
+"""`costtrace MODEL`: a command made from the model's config, one option a field."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from costtrace import model
+from costtrace.cli.shared import OPTIONS, Run, show
+from costtrace.errors import UsageError
+from costtrace.profiler import profile
+
+
+def command(name: str) -> click.Command:
+    """The command of the model called `name`, or of the MODEL in the file at that path."""
+    found = model.find(name)
+    taken = {option.name for option in OPTIONS}
+    if clash := sorted(taken & found.options().keys()):
+        raise UsageError(f"model {found.name}: its option {clash[0]!r} is costtrace's own: give the field another name")
+    own = [_option(field) for field in found.options().values()]
+
+    def callback(**options: Any) -> None:
+        values = {key: options.pop(key) for key in found.options()}
+        show([_run(found, one, options["strict"]) for one in _product(values)], options)
+
+    return click.Command(name, params=[*own, *OPTIONS], callback=callback, help=found.title, epilog=EPILOG)
+
+
+EPILOG = "Several values, --res 512x512,1360x768, stand side by side."
+
+
+def _option(field: Any) -> click.Option:
+    flag = f"--{field.name.replace('_', '-')}"
+    return click.Option([flag, field.name], metavar=field.metadata["metavar"],
+                        help=f"{field.metadata['help']}  [default: {field.default}]")  # fmt: skip
+
+
+def _product(values: dict[str, str | None]) -> Iterator[dict[str, str | None]]:
+    """Every combination of comma-separated values."""
+    each = [[None] if text is None else text.split(",") for text in values.values()]
+    return (dict(zip(values, some, strict=True)) for some in itertools.product(*each))
+
+
+def _run(found: model.Model, values: dict[str, str | None], strict: bool) -> Run:
+    config = found.configure(**values)
+    stages = found.stages(config)
+    profiles = []
+    for stage in stages:
+        fn, args = model.bind(stage)
+        profiles.append((stage.name, stage.calls, profile(fn, *args, weights=0, strict=strict)))
+    return Run(found.name, {key: getattr(config, key) for key in found.options()}, profiles,
+               {stage.name: stage.depth for stage in stages})  # fmt: skip

@@ -1,0 +1,17 @@
+"""`costtrace models`: the models that are found by name."""
+
+from __future__ import annotations
+
+import click
+
+from costtrace.cli.shared import FORMAT
+
+
+@click.command()
+@FORMAT
+def command(format: str) -> None:  # noqa: A002  # the option's name
+    """The models that costtrace knows by name."""
+    from costtrace import model
+    from costtrace.report import listing
+
+    click.echo(listing.models(model.names(), format))

@@ -1,0 +1,74 @@
+"""The options that every profiling command takes, and how its answer is printed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from costtrace import chip
+from costtrace.report.document import GROUPS, Grouping, Stages, document
+from costtrace.report.explain import explain
+from costtrace.report.output import FORMATS, written
+from costtrace.report.table import DATA
+
+FORMAT = click.option("--format", type=click.Choice(FORMATS), default="text", show_default=True,
+                      help="json, csv and tsv are in base units, with every digit.")  # fmt: skip
+OPTIONS: tuple[click.Option, ...] = (
+    click.Option(["--chip"], default="v6e", show_default=True, metavar="NAME[,NAME...]",
+                 help="Chip, or path of a chip's TOML file; several stand side by side. See: costtrace chips"),
+    click.Option(["--by"], type=click.Choice(list(GROUPS)), default="scope", show_default=True,
+                 help="What a row is: a named scope, a primitive, a dtype ..."),
+    click.Option(["--depth"], type=click.IntRange(1), metavar="N", help="How deep rows go into nested scopes."),
+    click.Option(["--layers", "--no-merge", "layers"], is_flag=True,
+                 help="Numbered siblings (layers_0, layers_1) each on their own row."),
+    click.Option(["--sort"], metavar="COLUMN", help="Rows by falling FLOPs, fused, share ... instead of program order."),
+    click.Option(["--top"], type=click.IntRange(1), metavar="N", help="Only the N first rows of each stage."),
+    click.Option(["--format"], type=click.Choice(FORMATS), default="text", show_default=True,
+                 help="json, csv and tsv are in FLOP, bytes and seconds, with every digit."),
+    click.Option(["--unit"], type=click.Choice(["flop", "mac"]), default="flop", show_default=True,
+                 help="mac: tables show multiply-adds of products instead of FLOPs."),
+    click.Option(["--efficiency"], is_flag=True, help="Times at measured rates, where the chip's file has them."),
+    click.Option(["--explain"], metavar="ROW", help="One row's time as a formula, with every number's source."),
+    click.Option(["--strict"], is_flag=True, help="An error where anything has no price."),
+    click.Option(["--verbose", "-v"], is_flag=True, help="Every row and every note."),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One configuration of a program and the profiles of its stages."""
+
+    name: str
+    config: Mapping[str, Any]
+    stages: Stages
+    depths: Mapping[str, int]
+
+
+def show(runs: Sequence[Run], options: Mapping[str, Any]) -> None:
+    """Prints the runs on every chip of --chip, in the form that the options ask for."""
+    form = options["format"]
+    documents, explained = [], []
+    chips = [chip.load(name) for name in options["chip"].split(",")]
+    for run in runs:
+        grouping = Grouping(
+            by=options["by"],
+            depth=run.depths if options["depth"] is None else options["depth"],
+            merge=form not in DATA and not options["layers"],
+            efficiency=options["efficiency"],
+        )
+        for on in chips:
+            if options["explain"]:
+                explained.append(explain(options["explain"], run.stages, on, grouping))
+            else:
+                documents.append(document(run.name, run.config, on, run.stages, grouping))
+    if explained:
+        click.echo("\n\n".join(explained))
+        return
+    colour = form == "text" and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    wanted = {key: options[key] for key in ("unit", "sort", "top", "verbose")}
+    click.echo(written(documents, form, colour=colour, **wanted), color=colour)

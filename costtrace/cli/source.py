@@ -1,0 +1,67 @@
+"""FILE.py:FUNCTION -> the function."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from costtrace.errors import TraceError, UsageError
+
+
+def module(place: str) -> ModuleType:
+    """The module of a file, or of a dotted name. Raises UsageError where there is none, TraceError where it fails."""
+    path = Path(place)
+    if place.endswith(".py"):
+        if not path.is_file():
+            raise UsageError(f"no file {place}: give the path of a Python file, as in model.py:forward")
+        name = f"costtrace_source_{path.stem}"
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None and spec.loader is not None
+        sys.modules[name] = made = importlib.util.module_from_spec(spec)
+        sys.path.insert(0, str(path.parent.resolve()))
+        return _loaded(place, lambda: spec.loader.exec_module(made) or made)
+    sys.path.insert(0, "")
+    return _loaded(place, lambda: importlib.import_module(place))
+
+
+def _loaded(place: str, load: Callable[[], Any]) -> ModuleType:
+    try:
+        return load()
+    except ModuleNotFoundError as e:
+        if e.name == place:
+            raise UsageError(f"no module {place}: give FILE.py:FUNCTION, or MODULE:FUNCTION") from None
+        raise TraceError(f"{place} failed while it was loaded: {e}: install it, or mend the file") from e
+    except Exception as e:  # noqa: BLE001  # the user's file may raise anything
+        said = str(e).partition("\n")[0]
+        raise TraceError(f"{place} failed while it was loaded: {type(e).__name__}: {said}: mend the file") from e
+
+
+def function(target: str) -> tuple[Callable[..., Any], ModuleType]:
+    """(the function, its module) of FILE.py:FUNCTION or MODULE:FUNCTION. Raises UsageError and TraceError."""
+    place, colon, name = target.rpartition(":")
+    if not colon or not name:
+        raise UsageError(f"{target}: name the function too, as in {target.rstrip(':')}:forward")
+    found = module(place)
+    return member(found, place, name), found
+
+
+def member(found: ModuleType, place: str, name: str) -> Callable[..., Any]:
+    """The function of that name (dots reach into classes). Raises UsageError where there is none."""
+    at: Any = found
+    for part in name.split("."):
+        if not hasattr(at, part):
+            callables = [key for key, value in vars(at).items() if callable(value) and not key.startswith("_")]
+            near = difflib.get_close_matches(part, callables, 1)
+            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(callables[:8]) or 'none'}"
+            raise UsageError(f"{place} has no function {name!r}: {hint}")
+        at = getattr(at, part)
+    if not callable(at):
+        raise UsageError(f"{place}: {name} is a {type(at).__name__}, not a function")
+    made: Callable[..., Any] = at
+    return made

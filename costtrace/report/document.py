@@ -1,0 +1,190 @@
+"""Profiles and a chip -> the document: plain data, as `--format json` prints it and every table reads it.
+
+Base units without prefix; None where a number is not known or not defined; a share is a fraction of 1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from costtrace import roofline
+from costtrace.chip import Chip
+from costtrace.core import EXACT, MODELLED, UNKNOWN, Cost
+from costtrace.profiler import Profile, Row
+from costtrace.version import __version__
+
+SCHEMA = "costtrace/1"
+Document = dict[str, Any]
+Stages = Sequence[tuple[str, int, Profile]]
+"""(stage name, calls, Profile of one call)"""
+DEEPEST = 4
+STATUS = (EXACT, MODELLED, UNKNOWN)
+
+GROUPS = {"scope": "scope", "layer": "scope", "primitive": "primitive", "dtype": "dtype", "phase": "phase",
+          "weight": "weight", "line": "line"}  # fmt: skip
+"""What rows can be grouped by -> the key of a document's row that names the group."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Grouping:
+    """How rows are cut: by what, how deep (in all stages, or by stage), numbered siblings merged (for tables) or not;
+    and whether times are at measured rates."""
+
+    by: str = "scope"
+    depth: int | Mapping[str, int] | None = None
+    merge: bool = False
+    efficiency: bool = False
+
+
+def document(
+    model: str, config: Mapping[str, Any], chip: Chip, stages: Stages, grouping: Grouping | None = None
+) -> Document:
+    """The whole answer for one model, one configuration and one chip, as DESIGN's JSON contract has it."""
+    grouping = grouping or Grouping()
+    parts = [_stage(name, calls, profile, chip, grouping) for name, calls, profile in stages]
+    everything = sum(part["calls"] * row["pessimistic_s"] for part in parts for row in part["rows"])
+    for part in parts:
+        for row in part["rows"]:
+            row["share"] = part["calls"] * row["pessimistic_s"] / everything if everything else None
+    total = sum((calls * profile.total for _, calls, profile in stages), Cost())
+    missing = roofline.times(total, chip, total.bytes_fused, grouping.efficiency).missing
+    doc: Document = {
+        "schema": SCHEMA,
+        "costtrace": __version__,
+        "model": model,
+        "config": plain(config),
+        "chip": chip.name,
+        "chip_title": chip.title,
+        "by": grouping.by,
+        "efficiency": grouping.efficiency,
+        "stages": parts,
+        "total": total.to_dict(),
+        "floor_s": _all_calls(parts, "floor_s"),
+        "pessimistic_s": _all_calls(parts, "pessimistic_s"),
+        "status": max((profile.status for _, _, profile in stages), key=STATUS.index, default=EXACT),
+        "coverage": _coverage(stages),
+        "numbers": _numbers(total, chip, grouping.efficiency),
+        "notes": [
+            {"kind": note.kind, "stage": name, "scope": note.scope, "text": note.text}
+            for name, _, profile in stages
+            for note in profile.notes
+        ]
+        + [{"kind": "missing-rate", "stage": "", "scope": "", "text": text} for text in missing],
+    }
+    if any("useful_flops" in part for part in parts):
+        doc["useful_flops"] = sum(calls * profile.useful_flops for _, calls, profile in stages)
+        floors = [(part["calls"], part.get("useful_floor_s", part["floor_s"])) for part in parts]
+        doc["useful_floor_s"] = None if any(s is None for _, s in floors) else sum(n * s for n, s in floors)
+    return doc
+
+
+def several(documents: Sequence[Document]) -> Document:
+    """One document as it is; several as `runs`, side by side."""
+    if len(documents) == 1:
+        return documents[0]
+    return {"schema": SCHEMA, "costtrace": __version__, "runs": list(documents)}
+
+
+def plain(value: Any) -> Any:
+    """A config as JSON can hold it: dataclasses and mappings as objects, sequences as lists, anything else (a Size) as text."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+        return [plain(item) for item in value]
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def _all_calls(parts: Sequence[Document], key: str) -> float:
+    return float(sum(part["calls"] * part[key] for part in parts))
+
+
+def _stage(name: str, calls: int, profile: Profile, chip: Chip, grouping: Grouping) -> Document:
+    named = all(note.kind != "no-scopes" for note in profile.notes)
+    return {
+        "name": name,
+        "calls": calls,
+        "parameters": profile.parameters,
+        "status": profile.status,
+        "total": profile.total.to_dict(),
+        "peak_bytes": profile.peak.nbytes,
+        "peak": dataclasses.asdict(profile.peak),
+        **_times(profile.total, chip, named, grouping.efficiency),
+        **_useful(profile.total, profile.useful_flops, chip, grouping.efficiency),
+        "rows": [_row(row, chip, named, grouping) for row in rows_of(name, profile, grouping)],
+    }
+
+
+def rows_of(stage: str, profile: Profile, grouping: Grouping) -> list[Row]:
+    """The profile's rows as the grouping cuts them. Where it names no depth: the least, of at most 4, with two rows."""
+    depth = grouping.depth.get(stage) if isinstance(grouping.depth, Mapping) else grouping.depth
+    by, merge = grouping.by, grouping.merge
+    if depth is not None or by not in ("scope", "layer"):
+        return profile.rows(by=by, depth=depth, merge=merge)
+    tried = [profile.rows(by=by, depth=level, merge=merge) for level in range(1, DEEPEST + 1)]
+    return next((rows for rows in tried if len(rows) > 1), tried[0])
+
+
+def _row(row: Row, chip: Chip, named: bool, grouping: Grouping) -> Document:
+    return {
+        GROUPS[grouping.by]: row.key,
+        "status": row.status,
+        "instances": row.instances,
+        "cost": row.cost.to_dict() | ({} if row.whole else {"bytes_fused": None, "bytes_scoped": None}),
+        **_times(row.cost, chip, named, grouping.efficiency, whole=row.whole),
+        "share": None,
+        **_useful(row.cost, row.useful_flops, chip, grouping.efficiency),
+    }
+
+
+def _times(cost: Cost, chip: Chip, named: bool, efficiency: bool, whole: bool = True) -> Document:
+    """Seconds and bounds of a part as one kernel, with a kernel a leaf scope, with a kernel a primitive.
+
+    `pessimistic_s` is the second, or the third where the program names no scope or the part is not `whole`.
+    """
+    cuts = {"fused": cost.bytes_fused, "scoped": cost.bytes_scoped, "unfused": cost.bytes_unfused}
+    times = {cut: roofline.times(cost, chip, n, efficiency) for cut, n in cuts.items()}
+    defined = {cut: whole or cut == "unfused" for cut in cuts}
+    return {
+        "floor_s": times["fused"].seconds if whole else None,
+        "pessimistic_s": times["scoped" if named and whole else "unfused"].seconds,
+        "unfused_s": times["unfused"].seconds,
+        **{f"bound_{cut}": times[cut].bound if defined[cut] else None for cut in cuts},
+    }
+
+
+def _useful(cost: Cost, useful: int, chip: Chip, efficiency: bool) -> Document:
+    """`useful_flops` and `useful_floor_s`, only where masks make them less than what is executed. The floor is null where
+    products of several dtypes leave open which of them the masked work belongs to."""
+    masked = cost.flops - useful
+    if not masked:
+        return {}
+    floor = None
+    if len(cost.by_dtype) == 1:
+        by_dtype = {dtype: flops - masked for dtype, flops in cost.by_dtype.items()}
+        needed = cost.replace(by_dtype=by_dtype, matmul_flops=cost.matmul_flops - masked)
+        floor = roofline.floor_s(needed, chip, efficiency)
+    return {"useful_flops": useful, "useful_floor_s": floor}
+
+
+def _coverage(stages: Stages) -> dict[str, float]:
+    """Shares of all calls' FLOPs by status; of the stages, where there are no FLOPs."""
+    flops = dict.fromkeys(STATUS, 0)
+    for _, calls, profile in stages:
+        for row in profile.rows(by="scope", merge=False):
+            flops[row.status] += calls * row.cost.flops
+    if not any(flops.values()):
+        for _, _, profile in stages:
+            flops[profile.status] += 1
+    return {status: n / sum(flops.values()) for status, n in flops.items()}
+
+
+def _numbers(cost: Cost, chip: Chip, efficiency: bool) -> list[Document]:
+    """The chip's numbers that the times rest on, each with its tag and source."""
+    parts = roofline.parts(cost, chip, cost.bytes_fused, efficiency)
+    used = dict.fromkeys(n for part in parts for n in (*part.numbers, *([part.share] if part.share else [])))
+    return [{"key": n.key, "text": n.text, "value": n.value, "unit": n.unit, "tag": n.tag, "source": n.source,
+             "date": n.date} for n in used]  # fmt: skip

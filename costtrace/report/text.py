@@ -1,0 +1,196 @@
+"""Document -> the page that a terminal shows: one table over all stages, headings between, then what must be known."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+from costtrace import units
+from costtrace.report.document import Document
+from costtrace.report.table import Table, lines, shown
+from costtrace.report.views import INITIALS, MARKS, VIEWS, added, fields, ordered
+
+WIDTH = 100
+HEIGHT = 40
+SMALL = 0.01
+"""Rows may be shown as one where the page would be longer than HEIGHT; never one with a larger share than this."""
+NOTES = 3
+COLOURS = {"compute": "green", "memory": "yellow", "vector": "cyan", "transcendental": "magenta", "integer": "blue",
+           "link": "red"}  # fmt: skip
+NOT_MODELLED = (
+    "not modelled: how well a compiler fuses, padding to tiles, launches, the host, clocks under load. "
+    "A floor is a bound, not a forecast."
+)
+
+
+def page(
+    doc: Document, *, unit: str = "flop", sort: str | None = None, top: int | None = None, verbose: bool = False,
+    colour: bool = False,
+) -> str:  # fmt: skip
+    """The whole page. `verbose` shows every row and every note; else the smallest rows stand as one and notes are few."""
+    view = VIEWS[doc["by"]]
+    foot = _foot(doc, verbose)
+    head = _head(doc)
+    budget = HEIGHT - len(head) - len(foot) - 4 - (1 + view.adds) * len(doc["stages"]) - 2
+    parts = [ordered(doc, stage, sort, top) for stage in doc["stages"]]
+    if not verbose and top is None and sort is None:
+        parts = _folded([kept for kept, _ in parts], budget)
+    body: list[Document] = []
+    starts: dict[int, Document] = {}
+    for stage, (kept, rest) in zip(doc["stages"], parts, strict=True):
+        starts[len(body)] = stage
+        body += kept
+        if rest:
+            body.append(added(f"{len(rest)} {'smaller' if top is None else 'other'} parts", rest))
+        if view.adds:
+            body.append(added("sum of rows", kept + rest))
+    starts[len(body)] = {}
+    body.append(_all_calls(doc))
+    columns = fields(doc, unit)
+    table = Table(tuple(f.column for f in columns), [[f.value(row) for f in columns] for row in body])
+    seen = shown(table)
+    if colour:
+        seen.cells[:] = [[_coloured(cell) for cell in row] for row in seen.cells]
+    drawn = lines(seen)
+    above = len(drawn) - len(body)
+    out = [*head, "", *(f"  {line}".rstrip() for line in drawn[:above])]
+    for index, line in enumerate(drawn[above:]):
+        if index in starts:
+            out += _heading(starts[index], colour)
+        out.append(f"  {line}".rstrip())
+    return "\n".join([*out, "", *foot])
+
+
+def _folded(parts: list[list[Document]], budget: int) -> list[tuple[list[Document], list[Document]]]:
+    """Each stage's rows as (kept, folded): where there are more than `budget`, the smallest of all stages are folded."""
+    total = sum(map(len, parts))
+    small = sorted((row["share"] or 0.0, s, r) for s, rows in enumerate(parts) for r, row in enumerate(rows)
+                   if (row["share"] or 0.0) < SMALL)  # fmt: skip
+    folded: list[set[int]] = [set() for _ in parts]
+    for _, stage, row in small:
+        if total - sum(max(0, len(f) - 1) for f in folded) <= budget:
+            break
+        folded[stage].add(row)
+    folded = [f if len(f) > 1 else set() for f in folded]
+    return [
+        ([row for k, row in enumerate(rows) if k not in hidden], [row for k, row in enumerate(rows) if k in hidden])
+        for rows, hidden in zip(parts, folded, strict=True)
+    ]
+
+
+def _all_calls(doc: Document) -> Document:
+    """The last row: each stage's own figures times its calls, added up."""
+    return {
+        "part": "all calls",
+        "status": doc["status"],
+        "cost": doc["total"],
+        "floor_s": doc["floor_s"],
+        "pessimistic_s": doc["pessimistic_s"],
+        "unfused_s": sum(stage["calls"] * stage["unfused_s"] for stage in doc["stages"]),
+        "share": 1.0,
+        "useful_flops": doc.get("useful_flops", doc["total"]["flops"]),
+        **{f"bound_{cut}": "" for cut in ("fused", "scoped", "unfused")},
+    }
+
+
+def _head(doc: Document) -> list[str]:
+    config = ", ".join(f"{key} {written(value)}" for key, value in doc["config"].items())
+    numbers = {n["key"]: n for n in doc["numbers"]}
+    peaks = [f"{n['text']} {key.partition('.')[2]}" for key, n in numbers.items() if key.startswith("matrix.")]
+    peaks += [f"{numbers['hbm.bandwidth']['text']} HBM"] if "hbm.bandwidth" in numbers else []
+    rates = "at measured rates" if doc["efficiency"] else "at peak rates"
+    first = f"{doc['model']}: {config}" if config else doc["model"]
+    return [*wrapped(first), *wrapped(f"on {doc['chip_title']}, {rates}: {', '.join(peaks)}")]
+
+
+def written(value: Any) -> str:
+    """A config's value on one line: [1360, 768] as 1360x768."""
+    if isinstance(value, list):
+        return ("x" if all(isinstance(v, int) for v in value) else ",").join(map(written, value))
+    return str(value)
+
+
+def _heading(stage: Document, colour: bool) -> list[str]:
+    if not stage:
+        return []
+    mark = MARKS.get(stage["status"], "")
+    words = [
+        f"{stage['name']}{mark} x{stage['calls']}",
+        f"{stage['parameters']:,} parameters",
+        f"floor {units.text(stage['floor_s'], 's')}",
+        f"pessimistic {units.text(stage['pessimistic_s'], 's')}",
+        f"fused {units.text(stage['total']['bytes_fused'], 'B')}",
+        f"peak {units.text(stage['peak_bytes'], 'B')}",
+    ]
+    return [_styled("  ".join(words), colour, bold=True)]
+
+
+def _coloured(cell: str) -> str:
+    words = {**{word: word for word in INITIALS}, **{initial: word for word, initial in INITIALS.items()}}
+    if cell in INITIALS:
+        return _styled(cell, True, fg=COLOURS[cell])
+    pieces = cell.split("/")
+    if len(pieces) > 1 and all(piece in words for piece in pieces):
+        return "/".join(_styled(piece, True, fg=COLOURS[words[piece]]) for piece in pieces)
+    return cell
+
+
+def _styled(text: str, colour: bool, **how: Any) -> str:
+    if not colour:
+        return text
+    import click  # a notebook needs no command line
+
+    return click.style(text, **how)
+
+
+def wrapped(text: str, indent: str = "  ") -> list[str]:
+    return textwrap.wrap(text, WIDTH, subsequent_indent=indent, break_on_hyphens=False) or [""]
+
+
+def _foot(doc: Document, verbose: bool) -> list[str]:
+    total = f"all calls: floor {units.text(doc['floor_s'], 's')}, pessimistic {units.text(doc['pessimistic_s'], 's')}"
+    if "useful_flops" in doc:
+        total += (f"; without what masks throw away {units.text(doc['useful_flops'], 'FLOP')}, "
+                  f"floor {units.text(doc['useful_floor_s'], 's')}")  # fmt: skip
+    out = wrapped(total)
+    out += notes(doc["notes"], verbose)
+    out += wrapped(_legend(doc))
+    tags = ", ".join(f"{n['text']} [{n['tag']}]" for n in doc["numbers"])
+    out += wrapped(f"counts [D] from the jaxpr; {tags}: costtrace chips {doc['chip']}")
+    return out + wrapped(NOT_MODELLED)
+
+
+def _legend(doc: Document) -> str:
+    rows = [row for stage in doc["stages"] for row in stage["rows"]]
+    bounds = [[row[f"bound_{cut}"] for cut in ("fused", "scoped", "unfused")] for row in rows]
+    differing = {word for words in bounds if len(set(words) - {None}) > 1 for word in words if word}
+    said = ["share of all rows' pessimistic time"]
+    if differing:
+        initials = ", ".join(f"{INITIALS[word]} {word}" for word in INITIALS if word in differing)
+        said.append(f"bound fused/scoped/unfused: {initials}")
+    statuses = {part["status"] for part in [*rows, *doc["stages"]]}
+    said += [f"{MARKS[s].strip()} {words}" for s, words in (("modelled", "modelled"), ("unknown", "partly unknown: a lower bound"))
+             if s in statuses]  # fmt: skip
+    return "; ".join(said)
+
+
+def notes(some: Sequence[Document], verbose: bool) -> list[str]:
+    """The notes as lines: all of them, or the first of each of the first kinds with the number of others like it."""
+    if verbose:
+        return [line for n in some for line in wrapped(f"note {n['kind']}: {_place(n)}{n['text']}")]
+    kinds: dict[str, list[Document]] = {}
+    for note in some:
+        kinds.setdefault(note["kind"], []).append(note)
+    out = []
+    for kind, alike in list(kinds.items())[:NOTES]:
+        more = f" (and {len(alike) - 1} more: -v)" if len(alike) > 1 else ""
+        out += wrapped(f"note {kind}: {_place(alike[0])}{alike[0]['text']}{more}")
+    if len(kinds) > NOTES:
+        out.append(f"notes of {len(kinds) - NOTES} more kinds: -v shows them")
+    return out
+
+
+def _place(note: Document) -> str:
+    place = "/".join(part for part in (note["stage"], note["scope"]) if part and part != ".")
+    return f"{place}: " if place else ""

@@ -1,0 +1,482 @@
+"""A slow account of bytes, element by element: what each kernel must read and write, by running the program on indices.
+
+Every buffer's elements get numbers; a value is an array of numbers (-1: written in the program, nothing to read). A
+view is an array of its source's numbers. Any other primitive makes a new buffer and says which numbers each of its
+elements needs. Loops are run trip by trip. What the results ask for is followed back, and the bytes that cross the edge
+of a set of primitives are counted with sets. It shares no code and no approximation with costtrace.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+from jax._src.interpreters.partial_eval import dce_jaxpr
+
+Numbers = np.ndarray[Any, Any]
+Needs = list[frozenset[int]]
+Key = tuple[tuple[str, str, int], ...]
+"""A place in the program: (kind, name, identity) of each call, loop trip and scope around it."""
+
+WIDTHS = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2, "float4_e2m1fn": 4}
+
+
+@dataclass
+class Value:
+    numbers: Numbers
+    known: Numbers | None = None
+    """What it holds, where that is written in the program or assumed of an index: distinct, counted from 0."""
+    place: Key = ()
+
+
+@dataclass
+class Step:
+    primitive: str
+    place: Key
+    needs: dict[int, frozenset[int]]
+    """Element made -> elements needed for it."""
+
+
+@dataclass
+class Account:
+    fused: int
+    scoped: int
+    unfused: int
+
+
+@dataclass
+class Machine:
+    steps: list[Step] = field(default_factory=list)
+    bits: list[int] = field(default_factory=list)
+    """Width of every number's element."""
+    buffer: list[int] = field(default_factory=list)
+    """First number of every number's buffer."""
+
+    def new(self, shape: tuple[int, ...], dtype: Any) -> Numbers:
+        start, size = len(self.bits), math.prod(shape)
+        self.bits += [WIDTHS.get(str(dtype), np.dtype(dtype).itemsize * 8)] * size
+        self.buffer += [start] * size
+        return np.arange(start, start + size).reshape(shape)
+
+    def nbytes(self, numbers: Iterable[int]) -> int:
+        """Bytes of a set of elements, whole bytes for each buffer."""
+        per: dict[int, int] = defaultdict(int)
+        for n in numbers:
+            per[self.buffer[n]] += self.bits[n]
+        return sum(-(-bits // 8) for bits in per.values())
+
+    def make(self, primitive: str, place: Key, aval: Any, needs: Needs) -> Numbers:
+        out = self.new(aval.shape, aval.dtype)
+        assert len(needs) == out.size, (primitive, len(needs), out.size)
+        self.steps.append(Step(primitive, place, dict(zip(out.ravel().tolist(), needs, strict=True))))
+        return out
+
+    def whole(self, numbers: Numbers) -> bool:
+        """True where the array is one or more whole buffers, made by a step, one after the other in their order."""
+        made = {n for s in self.steps for n in s.needs}
+        flat, at = numbers.ravel().tolist(), 0
+        while at < len(flat):
+            start = flat[at]
+            if start not in made or self.buffer[start] != start:
+                return False
+            end = start
+            while end < len(self.bits) and self.buffer[end] == start:
+                end += 1
+            if flat[at : at + end - start] != list(range(start, end)):
+                return False
+            at += end - start
+        return True
+
+
+def _set(*numbers: Any) -> frozenset[int]:
+    return frozenset(int(n) for n in numbers if n >= 0)
+
+
+# --- which elements each element of a result needs ---------------------------------------------------------------
+
+
+def _elementwise(ins: list[Numbers], p: Any, shape: tuple[int, ...]) -> Needs:
+    wide = [np.broadcast_to(i, shape).ravel() for i in ins]
+    return [_set(*column) for column in zip(*wide, strict=True)] if wide else [_set()] * math.prod(shape)
+
+
+def _moved(change: Callable[[list[Numbers], Any], Numbers]) -> Callable[..., Needs]:
+    return lambda ins, p, shape: [_set(n) for n in change(ins, p).ravel()]
+
+
+def _reduce(ins: list[Numbers], p: Any, shape: tuple[int, ...]) -> Needs:
+    axes = tuple(p["axes"])
+    kept = [d for d in range(ins[0].ndim) if d not in axes]
+    rows = ins[0].transpose(*kept, *axes).reshape(math.prod(shape), -1 if ins[0].size else 0)
+    return [_set(*row) for row in rows]
+
+
+def _cumulative(ins: list[Numbers], p: Any, shape: tuple[int, ...]) -> Needs:
+    out = np.empty(shape, object)
+    for at in np.ndindex(*shape):
+        upto = list(at)
+        i = at[p["axis"]]
+        upto[p["axis"]] = slice(i, None) if p["reverse"] else slice(0, i + 1)
+        out[at] = _set(*ins[0][tuple(upto)])
+    return list(out.ravel())
+
+
+def _line(ins: list[Numbers], p: Any, shape: tuple[int, ...]) -> Needs:
+    out = np.empty(shape, object)
+    for at in np.ndindex(*shape):
+        along = list(at)
+        along[p["dimension"]] = slice(None)
+        out[at] = _set(*(n for i in ins for n in i[tuple(along)]))
+    return list(out.ravel())
+
+
+def _dot(ins: list[Numbers], p: Any, shape: tuple[int, ...]) -> Needs:
+    (lc, rc), (lb, rb) = p["dimension_numbers"]
+    a, b = ins
+    k = math.prod(a.shape[d] for d in lc)
+    lf = [d for d in range(a.ndim) if d not in (*lc, *lb)]
+    rf = [d for d in range(b.ndim) if d not in (*rc, *rb)]
+    batch = math.prod(a.shape[d] for d in lb)
+    rows = a.transpose(*lb, *lf, *lc).reshape(batch, math.prod(a.shape[d] for d in lf), k)
+    columns = b.transpose(*rb, *rf, *rc).reshape(batch, math.prod(b.shape[d] for d in rf), k)
+    return [_set(*r, *c) for i in range(batch) for r in rows[i] for c in columns[i]]
+
+
+def _pad(ins: list[Numbers], p: Any, shape: tuple[int, ...]) -> Needs:
+    out = np.full(shape, ins[1].ravel()[0])
+    for at in np.ndindex(*ins[0].shape):
+        to = tuple(lo + i * (gap + 1) for i, (lo, _, gap) in zip(at, p["padding_config"], strict=True))
+        if all(0 <= t < n for t, n in zip(to, shape, strict=True)):
+            out[to] = ins[0][at]
+    return [_set(n) for n in out.ravel()]
+
+
+def _window(starts: list[int], sizes: tuple[int, ...], shape: tuple[int, ...]) -> tuple[slice, ...]:
+    at = [min(max(s, 0), n - k) for s, k, n in zip(starts, sizes, shape, strict=True)]
+    return tuple(slice(a, a + k) for a, k in zip(at, sizes, strict=True))
+
+
+def _starts(values: list[Value]) -> list[int]:
+    return [0 if v.known is None else int(v.known) for v in values]
+
+
+def _dynamic_slice(values: list[Value], p: Any, shape: tuple[int, ...]) -> Needs:
+    x, starts = values[0].numbers, _set(*(int(v.numbers) for v in values[1:]))
+    box = _window(_starts(values[1:]), p["slice_sizes"], x.shape)
+    return [_set(n) | starts for n in x[box].ravel()]
+
+
+def _dynamic_update_slice(values: list[Value], p: Any, shape: tuple[int, ...]) -> Needs:
+    x, update = values[0].numbers.copy(), values[1].numbers
+    x[_window(_starts(values[2:]), update.shape, x.shape)] = update
+    starts = _set(*(int(v.numbers) for v in values[2:]))
+    return [_set(n) | starts for n in x.ravel()]
+
+
+def _index(values: list[Value], known: int, dims: Any, row: tuple[int, ...], batching: Any) -> list[int]:
+    """The place in the operand where a gather or scatter of the batch position `row` starts."""
+    index, where = values[known], list(row)
+    held = index.known if index.known is not None else np.zeros(index.numbers.shape, int)
+    start = [0] * values[0].numbers.ndim
+    for place, d in enumerate(dims):
+        start[d] = int(held[(*where, place)])
+    for d, i in batching:
+        start[d] = where[i]
+    return start
+
+
+def _gather(values: list[Value], p: Any, shape: tuple[int, ...]) -> Needs:
+    d, x, index = p["dimension_numbers"], values[0].numbers, values[1].numbers
+    inside = [a for a in range(x.ndim) if a not in (*d.collapsed_slice_dims, *d.operand_batching_dims)]
+    batching = list(zip(d.operand_batching_dims, d.start_indices_batching_dims, strict=True))
+    out = np.empty(shape, object)
+    for at in np.ndindex(*shape):
+        row = tuple(n for a, n in enumerate(at) if a not in d.offset_dims)
+        start = _index(values, 1, d.start_index_map, row, batching)
+        place = [min(max(s, 0), n - k) for s, n, k in zip(start, x.shape, p["slice_sizes"], strict=True)]
+        for a, o in zip(inside, d.offset_dims, strict=True):
+            place[a] += at[o]
+        out[at] = _set(x[tuple(place)], *index[row].ravel())
+    return list(out.ravel())
+
+
+def _scatter(values: list[Value], p: Any, shape: tuple[int, ...], adds: bool) -> Needs:
+    d, x, index, update = p["dimension_numbers"], *(v.numbers for v in values)
+    inside = [a for a in range(x.ndim) if a not in (*d.inserted_window_dims, *d.operand_batching_dims)]
+    batching = list(zip(d.operand_batching_dims, d.scatter_indices_batching_dims, strict=True))
+    out = np.empty(shape, object)
+    for at in np.ndindex(*shape):
+        out[at] = _set(x[at])
+    for at in np.ndindex(*update.shape):
+        row = tuple(n for a, n in enumerate(at) if a not in d.update_window_dims)
+        place = _index(values, 1, d.scatter_dims_to_operand_dims, row, batching)
+        for a, o in zip(inside, d.update_window_dims, strict=True):
+            place[a] += at[o]
+        if all(0 <= i < n for i, n in zip(place, shape, strict=True)):
+            new = _set(update[at], *index[row].ravel())
+            out[tuple(place)] = new | out[tuple(place)] if adds else new
+    return list(out.ravel())
+
+
+VIEWS: dict[str, Callable[[Numbers, Any, tuple[int, ...]], Numbers]] = {
+    "reshape": lambda x, p, shape: x.reshape(shape),
+    "squeeze": lambda x, p, shape: x.reshape(shape),
+    "expand_dims": lambda x, p, shape: x.reshape(shape),
+    "bitcast_convert_type": lambda x, p, shape: x.reshape(shape),
+    "stop_gradient": lambda x, p, shape: x,
+    "broadcast_in_dim": lambda x, p, shape: np.broadcast_to(
+        x.reshape([x.shape[p["broadcast_dimensions"].index(d)] if d in p["broadcast_dimensions"] else 1
+                   for d in range(len(shape))]), shape),
+    "slice": lambda x, p, shape: x[tuple(
+        slice(a, b, s) for a, b, s in zip(p["start_indices"], p["limit_indices"], p["strides"] or [1] * x.ndim,
+                                          strict=True))],
+}  # fmt: skip
+
+MOVES: dict[str, Callable[..., Needs]] = {
+    "transpose": _moved(lambda ins, p: ins[0].transpose(p["permutation"])),
+    "rev": _moved(lambda ins, p: np.flip(ins[0], p["dimensions"])),
+    "concatenate": _moved(lambda ins, p: np.concatenate(ins, p["dimension"])),
+    "stack": _moved(lambda ins, p: np.stack(ins, p.get("axis", 0))),
+    "iota": lambda ins, p, shape: [_set()] * math.prod(shape),
+    "pad": _pad,
+    "dot_general": _dot,
+    "sort": _line,
+    **dict.fromkeys(("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "argmax", "argmin"), _reduce),
+    **dict.fromkeys(("cumsum", "cummax", "cummin", "cumprod"), _cumulative),
+}
+INDEXED: dict[str, Callable[..., Needs]] = {
+    "dynamic_slice": _dynamic_slice,
+    "dynamic_update_slice": _dynamic_update_slice,
+    "gather": _gather,
+    "scatter": lambda v, p, s: _scatter(v, p, s, False),
+    "scatter-add": lambda v, p, s: _scatter(v, p, s, True),
+}
+HELD: dict[str, Callable[..., Any]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "lt": lambda a, b: a < b,
+    "ge": lambda a, b: a >= b,
+    "and": lambda a, b: a & b,
+    "select_n": lambda c, *cases: np.choose(np.asarray(c).astype(int), cases),
+}
+"""Index arithmetic that is followed, so that an index stays known."""
+CALLS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+
+
+@dataclass
+class Runner:
+    machine: Machine = field(default_factory=Machine)
+    donated: set[int] = field(default_factory=set)
+    """Numbers of donated arguments."""
+    held: list[Any] = field(default_factory=list)
+
+    def run(self, jaxpr: Any, consts: list[Value], args: list[Value], place: Key) -> list[Value]:
+        self.held.append(jaxpr)
+        env: dict[Any, Value] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
+        for eqn in jaxpr.eqns:
+            scopes = [s for s in eqn.source_info.name_stack.stack if type(s).__name__ == "Scope" and "," not in s.name]
+            at = (*place, *(("scope", s.name, id(s)) for s in scopes))
+            outs = self.step(eqn, [self.read(env, v) for v in eqn.invars], at)
+            env.update(zip(eqn.outvars, outs, strict=True))
+        return [self.read(env, v) for v in jaxpr.outvars]
+
+    def read(self, env: dict[Any, Value], v: Any) -> Value:
+        if hasattr(v, "val"):
+            return Value(np.full(v.aval.shape, -1), np.asarray(v.val))
+        return env[v]
+
+    def closed(self, closed: Any, args: list[Value], place: Key) -> list[Value]:
+        return self.run(closed.jaxpr, [self.constant(c) for c in closed.consts], args, place)
+
+    def constant(self, c: Any) -> Value:
+        return Value(self.machine.new(np.shape(c), np.asarray(c).dtype), np.asarray(c))
+
+    def step(self, eqn: Any, ins: list[Value], at: Key) -> list[Value]:
+        name, p = eqn.primitive.name, eqn.params
+        here = (*at, ("call", "", id(eqn)))
+        if name == "scan":
+            return self.scan(p, ins, here)
+        if name == "cond":
+            return self.closed(max(p["branches"], key=lambda b: len(b.jaxpr.eqns)), ins[1:], here)
+        body = next((p[key] for key in CALLS if key in p), None)
+        if body is not None:
+            return self.closed(body, ins, here) if hasattr(body, "consts") else self.run(body, [], ins, here)
+        if name in ("split", "unstack"):
+            return self.parts(eqn, ins[0])
+        aval, numbers = eqn.outvars[0].aval, [v.numbers for v in ins]
+        if name in VIEWS:
+            return [Value(VIEWS[name](numbers[0], p, aval.shape), self.hold(name, p, ins, aval), at)]
+        if name in INDEXED:
+            needs = INDEXED[name](ins, p, aval.shape)
+            if name != "gather" and self.in_place(numbers[0]):
+                return [Value(self.updated(name, at, aval, needs, numbers[0]), None, at)]
+        elif name in MOVES:
+            needs = MOVES[name](numbers, p, aval.shape)
+        else:
+            needs = _elementwise(numbers, p, aval.shape)
+        outs = [Value(self.machine.make(name, at, v.aval, needs), None, at) for v in eqn.outvars]
+        outs[0].known = self.hold(name, p, ins, aval)
+        return outs
+
+    def parts(self, eqn: Any, x: Value) -> list[Value]:
+        p, shapes = eqn.params, [v.aval.shape for v in eqn.outvars]
+        sizes = p.get("sizes") or [1] * len(shapes)
+        cuts = np.split(x.numbers, np.cumsum(sizes)[:-1], p["axis"])
+        return [Value(c.reshape(s)) for c, s in zip(cuts, shapes, strict=True)]
+
+    def hold(self, name: str, p: Any, ins: list[Value], aval: Any) -> Numbers | None:
+        """The value itself, where it is index arithmetic on values that are known."""
+        if np.dtype(aval.dtype).kind not in "iub" or any(v.known is None for v in ins):
+            return None
+        known = [v.known for v in ins]
+        if name in ("reshape", "squeeze", "expand_dims", "broadcast_in_dim", "slice"):
+            return VIEWS[name](np.asarray(known[0]), p, aval.shape)
+        if name in HELD:
+            return np.broadcast_to(HELD[name](*known), aval.shape)
+        if name == "iota":
+            shape = [n if d == p["dimension"] else 1 for d, n in enumerate(aval.shape)]
+            return np.broadcast_to(np.arange(aval.shape[p["dimension"]]).reshape(shape), aval.shape)
+        return np.asarray(known[0]) if name in ("convert_element_type", "stop_gradient") else None
+
+    def in_place(self, x: Numbers) -> bool:
+        return x.size > 0 and int(x.ravel()[0]) in self.donated and bool((np.diff(x.ravel()) == 1).all())
+
+    def updated(self, name: str, at: Key, aval: Any, needs: Needs, x: Numbers) -> Numbers:
+        """A donated buffer after an update: its own numbers, but for the elements that are written."""
+        out = x.copy().ravel()
+        where = [i for i, n in enumerate(needs) if n - {int(out[i])} or not n]
+        part = jax.ShapeDtypeStruct((len(where),), aval.dtype)
+        out[where] = self.machine.make(name, at, part, [needs[i] for i in where])
+        return out.reshape(x.shape)
+
+    def scan(self, p: Any, ins: list[Value], place: Key) -> list[Value]:
+        nc, nk = p["num_consts"], p["num_carry"]
+        consts, carry, xs = ins[:nc], ins[nc : nc + nk], ins[nc + nk :]
+        trips: list[list[Value]] = []
+        order = range(p["length"])
+        for i in reversed(order) if p["reverse"] else order:
+            at = (*place, ("trip", "", i))
+            rows = [Value(x.numbers[i], None if x.known is None else x.known[i]) for x in xs]
+            outs = self.closed(p["jaxpr"], [*consts, *carry, *rows], at)
+            carry = outs[:nk]
+            trips.append([self.real(y, at) for y in outs[nk:]])
+        if p["reverse"]:
+            trips.reverse()
+        avals = [v.aval for v in p["jaxpr"].jaxpr.outvars[nk:]]
+        stacked = [
+            np.stack([t[k].numbers for t in trips]) if trips else np.zeros((0, *a.shape), int)
+            for k, a in enumerate(avals)
+        ]
+        return [*carry, *(Value(s, None, place) for s in stacked)]
+
+    def real(self, v: Value, place: Key) -> Value:
+        """v, or a copy of it where it is not a buffer of its own."""
+        if self.machine.whole(v.numbers):
+            return v
+        width = self.machine.bits[int(v.numbers.ravel()[0])] if v.numbers.size and v.numbers.min() >= 0 else 32
+        dtype = {4: "int4", 8: "int8", 16: "float16", 32: "float32", 64: "complex64"}[width]
+        struct = jax.ShapeDtypeStruct(v.numbers.shape, dtype)
+        return Value(self.machine.make("copy", v.place or place, struct, [_set(n) for n in v.numbers.ravel()]))
+
+
+def accounts(fn: Callable[..., Any], args: tuple[Any, ...], donate: tuple[int, ...] = ()) -> dict[str, Account]:
+    """Bytes of each scope by path, and of the whole program under ""."""
+    closed = jax.make_jaxpr(fn)(*args)
+    jaxpr, used = dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars))
+    runner = Runner()
+    machine = runner.machine
+    values = []
+    for i, v in enumerate(closed.jaxpr.invars):
+        known = np.arange(v.aval.size).reshape(v.aval.shape) if np.dtype(v.aval.dtype).kind == "i" else None
+        values.append(Value(machine.new(v.aval.shape, v.aval.dtype), known))
+        if i in donate:
+            runner.donated |= set(values[-1].numbers.ravel().tolist())
+    consts = [runner.constant(c) for c in closed.consts]
+    inputs = len(machine.bits)
+    results, returned = [], set()
+    for v, out in zip(runner.run(jaxpr, consts, [v for v, u in zip(values, used, strict=True) if u], ()),
+                      jaxpr.outvars, strict=True):  # fmt: skip
+        flat = v.numbers.ravel()
+        if flat.size and flat.min() < 0:  # written in the program
+            v = Value(machine.make("copy", v.place, out.aval, [_set(n) for n in flat]))
+        elif not any(int(n) in runner.donated for n in flat) and (not machine.whole(v.numbers) or set(flat) & returned):
+            v = Value(machine.make("copy", v.place, out.aval, [_set(n) for n in flat]))
+        results.append(v)
+        returned |= set(v.numbers.ravel())
+    return _Counter(machine, inputs, {int(n) for v in results for n in v.numbers.ravel() if n >= inputs}).all()
+
+
+@dataclass
+class _Counter:
+    machine: Machine
+    inputs: int
+    results: set[int]
+
+    def all(self) -> dict[str, Account]:
+        self.steps = self.folded()
+        self.maker = {n: i for i, s in enumerate(self.steps) for n in s.needs}
+        self.wanted = set(self.results)
+        for s in reversed(self.steps):
+            for n, needs in s.needs.items():
+                if n in self.wanted:
+                    self.wanted |= needs
+        self.readers: dict[int, set[int]] = defaultdict(set)
+        for i, s in enumerate(self.steps):
+            for n, needs in s.needs.items():
+                for m in needs if n in self.wanted else ():
+                    self.readers[m].add(i)
+        leaves: dict[Key, set[int]] = defaultdict(set)
+        trees: dict[Key, set[int]] = defaultdict(set)
+        for i, s in enumerate(self.steps):
+            ends = [k + 1 for k, part in enumerate(s.place) if part[0] == "scope"]
+            leaves[s.place[: ends[-1]] if ends else ()].add(i)
+            for end in ends:
+                trees[s.place[:end]].add(i)
+        own = {key: self.edge(steps) for key, steps in leaves.items()}
+        everything = set(range(len(self.steps)))
+        found = {"": Account(self.edge(everything), sum(own.values()), self.unfused(everything))}
+        for key, steps in trees.items():
+            path = "/".join(part[1] for part in key if part[0] == "scope")
+            row = found.setdefault(path, Account(0, 0, 0))
+            row.fused += self.edge(steps)
+            row.scoped += sum(n for leaf, n in own.items() if leaf[: len(key)] == key)
+            row.unfused += self.unfused(steps)
+        return found
+
+    def folded(self) -> list[Step]:
+        """The steps without the transposes that only dots read, whose numbers become their sources'."""
+        steps = list(self.machine.steps)
+        for t in [s for s in reversed(steps) if s.primitive == "transpose"]:
+            made = set(t.needs)
+            readers = [s for s in steps if s is not t and any(made & needs for needs in s.needs.values())]
+            if readers and not made & self.results and all(s.primitive == "dot_general" for s in readers):
+                steps.remove(t)
+                for s in readers:
+                    for n, needs in s.needs.items():
+                        s.needs[n] = frozenset(itertools.chain.from_iterable(t.needs.get(m, (m,)) for m in needs))
+        return steps
+
+    def edge(self, steps: set[int]) -> int:
+        """Bytes that cross the edge of a set of steps: read from outside, and made inside and wanted outside."""
+        entering, leaving = set(), set()
+        for i in steps:
+            for n, needs in self.steps[i].needs.items():
+                if n in self.wanted:
+                    entering |= {m for m in needs if self.maker.get(m, -1) not in steps}
+                    if n in self.results or self.readers[n] - steps:
+                        leaving.add(n)
+        return self.machine.nbytes(entering) + self.machine.nbytes(leaving)
+
+    def unfused(self, steps: set[int]) -> int:
+        total = 0
+        for i in steps:
+            needs = self.steps[i].needs
+            total += self.machine.nbytes(set().union(*needs.values())) + self.machine.nbytes(needs)
+        return total

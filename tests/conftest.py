@@ -1,0 +1,38 @@
+"""What every test shares: the CPU backend, repeatable random programs, golden texts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+os.environ["JAX_PLATFORMS"] = "cpu"  # before anything imports jax
+
+import pytest
+from hypothesis import settings
+
+GOLDEN = Path(__file__).parent / "golden"
+
+settings.register_profile("costtrace", derandomize=True, deadline=None, database=None)
+settings.load_profile("costtrace")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden", action="store_true", help="rewrite tests/golden instead of comparing; then read the diff"
+    )
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """golden("klein.txt", text): text must equal tests/golden/klein.txt, or rewrites it under --update-golden."""
+
+    def compare(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        assert path.is_file(), f"no tests/golden/{name}: make it with pytest --update-golden, then read it"
+        assert text == path.read_text(), f"tests/golden/{name} differs: if it should, pytest --update-golden"
+
+    return compare
