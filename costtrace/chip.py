@@ -6,6 +6,7 @@ and every number is per chip unless its convention says otherwise.
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import os
 import re
@@ -15,9 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from costtrace.chipfile import ChipFile, Number
+from costtrace.chipfile import ChipFile, Conflict, Number
 from costtrace.errors import UsageError
 
+COMPARED = ("bfloat16", "float8_e4m3fn", "int8", "float4_e2m1fn", "float32", "float64")
 # What a dtype without hardware of its own runs as: complex products are counted as real FLOPs already.
 PRICED_AS = {"complex64": "float32", "complex128": "float64", "uint8": "int8", "uint4": "int4"}
 
@@ -90,39 +92,45 @@ class Chip:
     def rows(self) -> Iterator[dict[str, Any]]:
         """Every number for `costtrace chips NAME`, in the file's order; then what is missing, with value None."""
         for n in self.numbers.values():
-            yield {"key": n.key, "text": n.text, "value": n.value, "unit": n.unit, "tag": n.tag, "source": n.source,
-                   "date": n.date, "convention": n.convention, "derivation": n.derivation or None,
-                   "conflicts": [{"text": c.text, "value": c.value, "source": c.source, "why": c.why}
-                                 for c in n.conflicts]}
+            yield dataclasses.asdict(n) | {"derivation": n.derivation or None, "conflicts": [*map(_row, n.conflicts)]}
         for key, why in self.missing.items():
-            yield {"key": key, "text": "?", "value": None, "unit": None, "tag": None, "source": None, "date": None,
-                   "convention": why, "derivation": None, "conflicts": []}
+            absent = dict.fromkeys(("value", "unit", "tag", "source", "date", "derivation"))
+            yield {"key": key, "text": "?", **absent, "convention": why, "conflicts": []}
 
 
 def comparison(chips: list[Chip]) -> list[dict[str, Any]]:
     """One row a chip for `costtrace chips`, in base units; None where a number is missing."""
-    return [{"chip": c.name, "title": c.title, "kind": c.kind, "devices": c.devices,
-             **{f"{d}_per_s": _value(c.rate("matrix", d)) for d in
-                ("bfloat16", "float8_e4m3fn", "int8", "float4_e2m1fn", "float32", "float64")},
-             "vector_float32_per_s": _value(c.rate("vector", "float32")),
-             "vector_float64_per_s": _value(c.rate("vector", "float64")),
-             "transcendental_per_s": _value(c.rate("transcendental")),
-             "integer_per_s": _value(c.rate("integer")),
-             "hbm_bytes_per_s": _value(c.hbm_bytes_per_s), "hbm_bytes": _value(c.hbm_bytes),
-             "ridge_bfloat16": _ratio(c.rate("matrix", "bfloat16"), c.hbm_bytes_per_s),
-             "link_bytes_per_s": c.link_bytes_per_s, "topology": c.topology,
-             "tdp_w": c.value("power.tdp"), "usd_per_hour": c.value("price.on_demand"),
-             "lacks": list(c.missing),
-             "conflicts": sum(len(n.conflicts) for n in c.numbers.values())}
-            for c in chips]
+    return [
+        {
+            "chip": c.name,
+            "title": c.title,
+            "kind": c.kind,
+            "devices": c.devices,
+            **{f"{dtype}_per_s": c.value(f"matrix.{dtype}") for dtype in COMPARED},
+            "vector_float32_per_s": c.value("vector.float32"),
+            "vector_float64_per_s": c.value("vector.float64"),
+            "transcendental_per_s": c.value("transcendental.float32"),
+            "integer_per_s": c.value("integer.int32"),
+            "hbm_bytes_per_s": c.value("hbm.bandwidth"),
+            "hbm_bytes": c.value("hbm.capacity"),
+            "ridge_bfloat16": _ratio(c.value("matrix.bfloat16"), c.value("hbm.bandwidth")),
+            "link_bytes_per_s": c.link_bytes_per_s,
+            "topology": c.topology,
+            "tdp_w": c.value("power.tdp"),
+            "usd_per_hour": c.value("price.on_demand"),
+            "lacks": list(c.missing),
+            "conflicts": sum(len(n.conflicts) for n in c.numbers.values()),
+        }
+        for c in chips
+    ]
 
 
-def _value(number: Number | None) -> float | None:
-    return None if number is None else number.value
+def _ratio(a: float | None, b: float | None) -> float | None:
+    return None if a is None or b is None else a / b
 
 
-def _ratio(a: Number | None, b: Number | None) -> float | None:
-    return None if a is None or b is None else a.value / b.value
+def _row(conflict: Conflict) -> dict[str, Any]:
+    return dataclasses.asdict(conflict)
 
 
 def folder() -> Path:
@@ -188,8 +196,8 @@ def _read(path: Path, shown: str = "") -> Chip:
         shown = f"chips/{path.name}" if path.parent == folder() else str(path)
     read = ChipFile(path, shown)
     head = read.head
-    return Chip(head.name, head.title, head.vendor, head.kind, read.numbers, tuple(head.aliases), head.topology,
-                tuple(head.notes), head.missing, shown)
+    words = (head.name, head.title, head.vendor, head.kind)
+    return Chip(*words, read.numbers, tuple(head.aliases), head.topology, tuple(head.notes), head.missing, shown)
 
 
 def _plain(name: str) -> str:

@@ -21,8 +21,16 @@ from costtrace import units
 from costtrace.errors import ChipError, UsageError
 
 TAGS = {"M": "measured", "D": "derived", "S": "from a document"}
-FLOATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e4m3b11fnuz", "float8_e5m2",
-          "float4_e2m1fn")
+FLOATS = (
+    "float64",
+    "float32",
+    "float16",
+    "bfloat16",
+    "float8_e4m3fn",
+    "float8_e4m3b11fnuz",
+    "float8_e5m2",
+    "float4_e2m1fn",
+)
 INTEGERS = ("int8", "int4")
 MATRIX = dict.fromkeys(FLOATS, "FLOP/s") | dict.fromkeys(INTEGERS, "OP/s")
 
@@ -33,10 +41,28 @@ SECTIONS: dict[str, dict[str, str]] = {
     "transcendental": {"float32": "OP/s"},
     "integer": {"int32": "OP/s"},
     "hbm": {"bandwidth": "B/s", "capacity": "B"},
-    "memory": {"vmem_per_core": "B", "cmem": "B", "scalar_per_core": "B", "shared_per_sm": "B", "l1_per_sm": "B",
-               "tensor_per_sm": "B", "l2": "B", "vmem_bandwidth": "B/s"},
-    "cores": {"devices": "device", "tensor_cores": "core", "mxus": "MXU", "mxu_side": "row", "lanes": "lane",
-              "sublanes": "sublane", "alus": "ALU", "sm": "SM", "clock": "Hz", "flops_per_cycle": "FLOP/cycle"},
+    "memory": {
+        "vmem_per_core": "B",
+        "cmem": "B",
+        "scalar_per_core": "B",
+        "shared_per_sm": "B",
+        "l1_per_sm": "B",
+        "tensor_per_sm": "B",
+        "l2": "B",
+        "vmem_bandwidth": "B/s",
+    },
+    "cores": {
+        "devices": "device",
+        "tensor_cores": "core",
+        "mxus": "MXU",
+        "mxu_side": "row",
+        "lanes": "lane",
+        "sublanes": "sublane",
+        "alus": "ALU",
+        "sm": "SM",
+        "clock": "Hz",
+        "flops_per_cycle": "FLOP/cycle",
+    },
     "tile": {"lanes": "lane", "rows_32bit": "row", "rows_16bit": "row", "rows_8bit": "row", "rows_4bit": "row"},
     "link": {"count": "link", "bandwidth": "B/s", "latency": "s", "pod": "chip"},
     "host": {"bandwidth": "B/s"},
@@ -45,11 +71,18 @@ SECTIONS: dict[str, dict[str, str]] = {
     "price": {"on_demand": "USD/h"},
     "efficiency": dict.fromkeys((*MATRIX, "hbm"), "1"),
 }
-FIXES = {"source": 'add source = "who says so, page or table, address"', "tag": 'add tag = "S", "D" or "M"',
-         "date": 'add date = "when it was read, year and month"', "value": 'add value = "819 GB/s"',
-         "why": 'add why = "the reason it is not the one used"', "name": 'add name = "mychip"',
-         "title": 'add title = "Vendor and product"', "vendor": 'add vendor = "who makes it"',
-         "kind": 'add kind = "tpu" or "gpu"', "text": 'add text = "author, page, address"'}
+FIXES = {
+    "source": 'add source = "who says so, page or table, address"',
+    "tag": 'add tag = "S", "D" or "M"',
+    "date": 'add date = "when it was read, year and month"',
+    "value": 'add value = "819 GB/s"',
+    "why": 'add why = "the reason it is not the one used"',
+    "name": 'add name = "mychip"',
+    "title": 'add title = "Vendor and product"',
+    "vendor": 'add vendor = "who makes it"',
+    "kind": 'add kind = "tpu" or "gpu"',
+    "text": 'add text = "author, page, address"',
+}
 
 
 class _Conflict(msgspec.Struct, forbid_unknown_fields=True):

@@ -81,9 +81,17 @@ def _operands(eqn: Any, mask: tuple[bool, ...], memo: Memo) -> tuple[bool, ...]:
     return (True,) * len(eqn.invars)
 
 
+def scan_counts(params: Any) -> tuple[int, int]:
+    """(constants, carries) of a scan: two numbers in jax 0.10, the parts of a flat tree in 0.12."""
+    if "num_carry" in params:
+        return params["num_consts"], params["num_carry"]
+    consts, carry, _ = params["ft_in"].unpack()
+    return len(consts), len(carry)
+
+
 def scan_masks(eqn: Any, mask: tuple[bool, ...], memo: Memo) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
     """(results of the body that are used, operands of the scan that are read): the smallest that is consistent."""
-    consts, carry = eqn.params["num_consts"], eqn.params["num_carry"]
+    consts, carry = scan_counts(eqn.params)
     kept = mask[:carry]
     while True:
         wanted = kept + mask[carry:]

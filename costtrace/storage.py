@@ -96,7 +96,7 @@ class Storage:
                 v = op.inputs[0]
             else:
                 break
-        out.append(Piece(v, region, lead))
+        out.append(_invariant(Piece(v, region, lead)))
         return out
 
     # -- transposes, updates, results
@@ -187,6 +187,21 @@ class Storage:
         self.memo.clear()
 
 
+def _invariant(p: Piece) -> Piece:
+    """A root from outside a loop is the same in all its trips: no axis for them."""
+    if not p.lead:
+        return p
+    around = set(p.root.frame.up()) if p.root.frame is not None and p.root.kind != "input" else set()
+    kept = [i for i, loop in enumerate(p.lead) if loop in around]
+    if len(kept) == len(p.lead):
+        return p
+    region = p.region
+    if region is not FULL and not isinstance(region, Some):
+        axes = (*(region[i] for i in kept), *region[len(p.lead):])
+        region = FULL if all(a is None for a in axes) else axes
+    return Piece(p.root, region, tuple(p.lead[i] for i in kept))
+
+
 def _loop(frame: Frame) -> Frame | None:
     return next((f for f in frame.up() if f.kind == "loop"), None)
 
@@ -199,9 +214,10 @@ def _size(piece: Piece) -> int:
 
 def _under(lead: tuple[Frame, ...], region: Region, f: object, into: Value) -> Region:
     """Applies a view to the root's own axes of a region that has `lead` axes in front."""
-    if not lead or region is FULL or isinstance(region, Some):
+    if not lead or isinstance(region, Some):
         return f(region)  # type: ignore[operator]
-    front, rest = region[:len(lead)], region[len(lead):]
+    axes = region if region is not FULL else (None,) * (len(lead) + 1)
+    front, rest = axes[:len(lead)], axes[len(lead):]
     inner = f(FULL if all(a is None for a in rest) else rest)  # type: ignore[operator]
     if isinstance(inner, Some):
         return inner

@@ -22,6 +22,7 @@ from costtrace.kernel import priced_kernel
 from costtrace.rules import RULES, UNPRICED
 
 HOST = ("pure_callback", "io_callback", "debug_callback", "debug_print", "infeed", "outfeed")
+SHARDED = ("sharding_constraint", "reshard")
 SILENT = re.compile(r"^[\w. ]*(,[\w. ]*)*->[\w. ]*$|^checkpoint$")
 """Scopes that JAX opens itself: einsum's patterns, remat's name."""
 
@@ -200,6 +201,8 @@ class _Walk:
     def equation(self, eqn: Any, mask: tuple[bool, ...], operands: list[Value], at: Frame, phase: str) -> list[Value]:
         frame, phase = self.place(at, phase, eqn.source_info.name_stack.stack)
         name = eqn.primitive.name
+        if name == "jit" and at is self.out.root:
+            self.sharded(eqn, frame)
         if name in FLOW:
             return FLOW[name](self, eqn, mask, operands, frame, phase)
         if name in dce.CALLS:
@@ -214,6 +217,9 @@ class _Walk:
         if self.axis_sizes:
             params = {**params, "axis_sizes": dict(self.axis_sizes)}
         self.out.ops.append(Op(name, tuple(operands), tuple(results), params, frame, phase, eqn.source_info))
+        if name in SHARDED and getattr(params.get("sharding", params.get("dst_sharding")), "num_devices", 1) > 1:
+            self.note("sharding", frame, f"{name}: shardings outside shard_map are not followed; counts are of all "
+                      "devices together", UNKNOWN)
         if name in HOST:
             self.note("host", frame, f"{name} runs on the host: its time is not modelled")
         elif name not in RULES:
@@ -226,11 +232,18 @@ class _Walk:
             results[0].literal = fold.evaluated(eqn, [v.literal for v in operands])
         return results
 
+    def sharded(self, eqn: Any, frame: Frame) -> None:
+        """Says so where jit was given shardings over several devices."""
+        given = (*eqn.params.get("in_shardings", ()), *eqn.params.get("out_shardings", ()))
+        if any(getattr(s, "num_devices", 1) > 1 for s in given):
+            self.note("sharding", frame, "jit's shardings are not followed: counts are of all devices together",
+                      UNKNOWN)
+
     # -- control flow
 
     def scan(self, eqn: Any, mask: tuple[bool, ...], operands: list[Value], at: Frame, phase: str) -> list[Value]:
         p, closed = eqn.params, eqn.params["jaxpr"]
-        consts, carry, length = p["num_consts"], p["num_carry"], p["length"]
+        (consts, carry), length = dce.scan_counts(p), p["length"]
         start, rows = operands[consts:consts + carry], operands[consts + carry:]
         if length == 0:
             return start + [self.value(v.aval, frame=at) for v in eqn.outvars[carry:]]

@@ -74,8 +74,15 @@ def _factor(written: str, unit: str) -> Decimal | None:
 
 def example(unit: str) -> str:
     """A quoted sample of the unit, for error messages."""
-    samples = {"B/s": "819 GB/s", "B": "32 GiB", "FLOP/s": "918 TFLOP/s", "OP/s": "1836 TOP/s", "Hz": "1.75 GHz",
-               "s": "1 us", "1": "80 %"}
+    samples = {
+        "B/s": "819 GB/s",
+        "B": "32 GiB",
+        "FLOP/s": "918 TFLOP/s",
+        "OP/s": "1836 TOP/s",
+        "Hz": "1.75 GHz",
+        "s": "1 us",
+        "1": "80 %",
+    }
     return repr(samples.get(unit) or f"2 {next(reversed(UNITS[unit]))}")
 
 
@@ -85,10 +92,10 @@ def text(value: float | None, unit: str, digits: int = 4) -> str:
         return "?"
     if unit == "1":
         return f"{_digits(value * 100, digits)} %"
-    number, prefix = si(value, digits) if unit in UNITS and UNITS[unit].get(unit, (0, True))[1] else (
-        _digits(value, digits), "")
-    plural = "s" if unit in COUNTED and value != 1 else ""
-    return f"{number} {prefix}{unit}{plural}"
+    if unit in UNITS and not UNITS[unit][unit][1]:  # a unit that takes no prefix
+        return f"{_digits(value, digits)} {unit}{'s' if unit in COUNTED and value != 1 else ''}"
+    number, prefix = si(value, digits)
+    return f"{number} {prefix}{unit}"
 
 
 def binary(value: float | None, digits: int = 4) -> str:

@@ -1,7 +1,7 @@
 """The grammar of --arg: text -> a name and an abstract array, or a name and a Python value. No jax here.
 
-    [NAME=]DTYPE[SIZE,...]      x=bf16[1024,3072]   f32[8,8]   i32[]   x=float8_e4m3fn[n,128] with --dim n=64
-    NAME=VALUE                  heads=8   causal=True   mode='full'     (a Python literal, fixed while tracing)
+[NAME=]DTYPE[SIZE,...] is an array: x=bf16[1024,3072], f32[8,8], i32[], x=float8_e4m3fn[n,128] with --dim n=64.
+NAME=VALUE is a Python literal, fixed while tracing: heads=8, causal=True, mode='full'.
 """
 
 from __future__ import annotations

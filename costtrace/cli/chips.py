@@ -10,7 +10,7 @@ from costtrace.cli.shared import FORMAT
 @click.command()
 @click.argument("name", required=False)
 @FORMAT
-def command(name: str | None, format: str) -> None:  # noqa: A002  # the option's name
+def command(name: str | None, format: str) -> None:
     """All chips side by side; or NAME (a chip, or the path of a TOML file): its numbers, each with its source."""
     from costtrace import chip
     from costtrace.report import listing

@@ -9,7 +9,7 @@ from costtrace.cli.shared import FORMAT
 
 @click.command()
 @FORMAT
-def command(format: str) -> None:  # noqa: A002  # the option's name
+def command(format: str) -> None:
     """The models that costtrace knows by name."""
     from costtrace import model
     from costtrace.report import listing

@@ -26,7 +26,7 @@ OPTIONS: tuple[click.Option, ...] = (
     click.Option(["--depth"], type=click.IntRange(1), metavar="N", help="How deep rows go into nested scopes."),
     click.Option(["--layers", "--no-merge", "layers"], is_flag=True,
                  help="Numbered siblings (layers_0, layers_1) each on their own row."),
-    click.Option(["--sort"], metavar="COLUMN", help="Rows by falling FLOPs, fused, share ... instead of program order."),
+    click.Option(["--sort"], metavar="COLUMN", help="Rows by falling flops, fused, share ..., not in program order."),
     click.Option(["--top"], type=click.IntRange(1), metavar="N", help="Only the N first rows of each stage."),
     click.Option(["--format"], type=click.Choice(FORMATS), default="text", show_default=True,
                  help="json, csv and tsv are in FLOP, bytes and seconds, with every digit."),

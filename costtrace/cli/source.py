@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
 import importlib.util
 import sys
@@ -22,22 +23,24 @@ def module(place: str) -> ModuleType:
             raise UsageError(f"no file {place}: give the path of a Python file, as in model.py:forward")
         name = f"costtrace_source_{path.stem}"
         spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None and spec.loader is not None
+        assert spec is not None and spec.loader is not None  # it ends in .py
         sys.modules[name] = made = importlib.util.module_from_spec(spec)
         sys.path.insert(0, str(path.parent.resolve()))
-        return _loaded(place, lambda: spec.loader.exec_module(made) or made)
+        _run(place, functools.partial(spec.loader.exec_module, made))
+        return made
     sys.path.insert(0, "")
-    return _loaded(place, lambda: importlib.import_module(place))
+    _run(place, functools.partial(importlib.import_module, place))
+    return sys.modules[place]
 
 
-def _loaded(place: str, load: Callable[[], Any]) -> ModuleType:
+def _run(place: str, load: Callable[[], Any]) -> None:
     try:
-        return load()
+        load()
     except ModuleNotFoundError as e:
         if e.name == place:
             raise UsageError(f"no module {place}: give FILE.py:FUNCTION, or MODULE:FUNCTION") from None
         raise TraceError(f"{place} failed while it was loaded: {e}: install it, or mend the file") from e
-    except Exception as e:  # noqa: BLE001  # the user's file may raise anything
+    except Exception as e:  # the user's file may raise anything
         said = str(e).partition("\n")[0]
         raise TraceError(f"{place} failed while it was loaded: {type(e).__name__}: {said}: mend the file") from e
 

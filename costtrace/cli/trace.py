@@ -21,11 +21,13 @@ OWN = (
                  "value: heads=8. Dtypes are jax's short names or numpy's long ones."),
     click.Option(["--args", "maker"], metavar="FUNCTION",
                  help="A function in the file that returns the tuple of arguments, pytrees of jax.ShapeDtypeStruct."),
-    click.Option(["--dim"], multiple=True, metavar="NAME=N", help="The value of a size that --arg names: --arg f32[n,n] --dim n=64."),
+    click.Option(["--dim"], multiple=True, metavar="NAME=N", help="The value of a size that --arg names: f32[n,n] with --dim n=64."),
     click.Option(["--trips"], multiple=True, metavar="SCOPE=N", help="Trips of a loop whose count depends on data."),
     click.Option(["--weights"], metavar="NAME|N",
                  help="The argument that holds the parameters: by default the first, if it is a container of arrays."),
 )  # fmt: skip
+
+WIDE = ("float64", "int64", "uint64", "complex128")
 
 
 def callback(
@@ -42,13 +44,13 @@ def callback(
             raise UsageError("--args and --arg: give one of the two")
         args = source.member(found, target.rpartition(":")[0], maker)()
         args = args if isinstance(args, tuple) else (args,)
-        config: dict[str, Any] = {"args": maker}
+        config: Mapping[str, Any] = {"args": maker}
     else:
         dims = argument.pairs("--dim", dim)
         fn, args, config = bound(fn, [argument.parse(text, dims) for text in given], target)
     where: int | str | None = int(weights) if weights and weights.isdecimal() else weights
     made = profile(fn, *args, trips=argument.pairs("--trips", trips), weights=where, strict=options["strict"])
-    show([Run(made.name, {"function": target} | config, [(made.name, 1, made)], {})], options)
+    show([Run(made.name, {"function": target, **config}, [(made.name, 1, made)], {})], options)
 
 
 command = click.Command("trace", params=[*OWN, *OPTIONS], callback=callback, help=callback.__doc__)
@@ -61,14 +63,17 @@ def bound(
 
     Raises UsageError where the arguments do not fit the function's signature.
     """
-    ordered = [value for name, value in given if name is None]
     named = {name: value for name, value in given if name is not None}
-    if len(ordered) + len(named) < len(given):
+    if len(named) < sum(name is not None for name, _ in given):
         raise UsageError(f"{target}: an argument is given twice: use each --arg name once")
+    ordered = [value for name, value in given if name is None]
     try:
         signature = inspect.signature(fn)
     except ValueError:  # some built-in functions have none: arguments in order only
         return fn, tuple(abstract(value) for value in ordered), {f"arg{k}": str(v) for k, v in enumerate(ordered)}
+    free = [name for name, p in signature.parameters.items() if name not in named and p.kind is p.POSITIONAL_OR_KEYWORD]
+    named = dict(zip(free, ordered, strict=False)) | named
+    ordered = ordered[len(free) :]
     try:
         taken = signature.bind(*ordered, **named)
     except TypeError as e:
@@ -76,7 +81,7 @@ def bound(
     names = list(taken.arguments)
     config = {name: str(value) if isinstance(value, Array) else value for name, value in taken.arguments.items()}
     if not taken.kwargs and all(isinstance(value, Array) for value in taken.args):
-        return fn, tuple(map(abstract, taken.args)), config | {}
+        return fn, tuple(map(abstract, taken.args)), config
     arrays = {name: value for name, value in taken.arguments.items() if isinstance(value, Array)}
 
     def call(*values: Any) -> Any:
@@ -97,6 +102,6 @@ def abstract(array: Array) -> Any:
         made = jax.ShapeDtypeStruct(array.shape, array.dtype)
     except TypeError:
         raise UsageError(f"--arg {array}: no dtype {array.dtype!r}: try bf16, f32, i32, u8, bool, f8_e4m3fn") from None
-    if made.dtype.name in ("float64", "int64", "uint64", "complex128") and not jax.config.jax_enable_x64:
-        raise UsageError(f"--arg {array}: jax narrows {array.dtype} to 32 bits: set JAX_ENABLE_X64=1, or give a narrower one")
+    if made.dtype.name in WIDE and not jax.config.read("jax_enable_x64"):
+        raise UsageError(f"--arg {array}: jax narrows {array.dtype} to 32 bits: set JAX_ENABLE_X64=1, or give 32 bits")
     return made

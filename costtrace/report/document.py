@@ -88,9 +88,7 @@ def several(documents: Sequence[Document]) -> Document:
 
 
 def plain(value: Any) -> Any:
-    """A config as JSON can hold it: dataclasses and mappings as objects, sequences as lists, anything else (a Size) as text."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    """A config as JSON can hold it: mappings as objects, sequences as lists, anything else (a Size) as text."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
@@ -157,8 +155,8 @@ def _times(cost: Cost, chip: Chip, named: bool, efficiency: bool, whole: bool = 
 
 
 def _useful(cost: Cost, useful: int, chip: Chip, efficiency: bool) -> Document:
-    """`useful_flops` and `useful_floor_s`, only where masks make them less than what is executed. The floor is null where
-    products of several dtypes leave open which of them the masked work belongs to."""
+    """`useful_flops` and `useful_floor_s`, only where masks make them less than what is executed. The floor is null
+    where products of several dtypes leave open which of them the masked work belongs to."""
     masked = cost.flops - useful
     if not masked:
         return {}

@@ -19,8 +19,11 @@ def explain(name: str, stages: Stages, chip: Chip, grouping: Grouping) -> str:
     there is none."""
     known = [(stage, row) for stage, _, profile in stages for row in rows_of(stage, profile, grouping)]
     wanted_stage, _, wanted = name.rpartition(":")
-    found = [(stage, row) for stage, row in known
-             if name in (row.key, label(row.key)) or (stage == wanted_stage and wanted in (row.key, label(row.key)))]
+    found = [
+        (stage, row)
+        for stage, row in known
+        if name in (row.key, label(row.key)) or (stage == wanted_stage and wanted in (row.key, label(row.key)))
+    ]
     if not found:
         near = difflib.get_close_matches(name, [label(row.key) for _, row in known], 3, 0.5)
         hint = f"did you mean {' or '.join(near)}?" if near else "the table's first column names them"

@@ -16,7 +16,7 @@ TIMES = ("floor_s", "pessimistic_s", "unfused_s", "bound_fused", "bound_scoped",
 def flat(
     documents: Sequence[Document], *, data: bool, unit: str = "flop", sort: str | None = None, top: int | None = None
 ) -> Table:
-    """Every row of every stage of every document; with `data` every quantity under its JSON name, else the view's columns."""
+    """Every row of every document; with `data` every quantity under its JSON name, else the view's columns."""
     keys = varying(documents)
     columns: tuple[Column, ...] = ()
     out: list[list[Any]] = []
@@ -30,7 +30,7 @@ def flat(
                     columns = tuple(Column(key, key) for key in (*keys, "stage", "calls", *quantities))
                     out.append([*leading, stage["name"], stage["calls"], *quantities.values()])
                 else:
-                    columns = (*(Column(key, key) for key in keys), Column("stage", "stage"), *(f.column for f in shown))
+                    columns = (*(Column(key, key) for key in (*keys, "stage")), *(f.column for f in shown))
                     named = f"{stage['name']} x{stage['calls']}"
                     out.append([*leading, named, *(f.value(row) for f in shown)])
     return Table(columns, out)

@@ -59,8 +59,10 @@ def chips(some: Sequence[Chip], form: str) -> str:
     out = _written(form, Table(SHOWN, cells), _data(rows), rows)
     if form != "text":
         return out
-    return "\n".join([out, "", *wrapped("dense matrix rates of one chip, links one way; ? is not published or not there. "
-                                        "costtrace chips NAME shows every number with its source.")])  # fmt: skip
+    said = (
+        "dense matrix rates of one chip, links one way; ?: not published, or not there. Sources: costtrace chips NAME"
+    )
+    return "\n".join([out, "", *wrapped(said)])
 
 
 def one_chip(chip: Chip, form: str) -> str:
@@ -83,7 +85,7 @@ def one_chip(chip: Chip, form: str) -> str:
             below.append(f"{row['key']} is derived: {row['derivation']}")
         if row["value"] is not None and row["convention"]:
             below.append(f"{row['key']}: {row['convention']}")
-        below += [f"{row['key']} conflict: {c['text']} in {c['source']}: not used, {c['why']}" for c in row["conflicts"]]
+        below += [f"{row['key']} not used: {c['text']} ({c['source']}): {c['why']}" for c in row["conflicts"]]
     below += [f"{row['key']} is not known: {row['convention']}" for row in rows if row["value"] is None]
     below += [f"note: {note}" for note in chip.notes]
     head = [f"{chip.name}: {chip.title}" + (f", {chip.topology}" if chip.topology else ""), ""]

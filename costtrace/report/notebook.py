@@ -21,8 +21,8 @@ def summary(profile: Profile, depth: int | None = 1) -> Table:
     """Rows by scope, and the whole as one kernel in the last."""
     parts = [(label(row.key), row.cost) for row in profile.rows(depth=depth)]
     parts.append((f"{profile.name} as one kernel", profile.total))
-    return Table(COLUMNS, [[part, cost.flops, cost.weight_bytes, cost.bytes_fused, cost.bytes_scoped, cost.bytes_unfused]
-                           for part, cost in parts])  # fmt: skip
+    rows = [[part, c.flops, c.weight_bytes, c.bytes_fused, c.bytes_scoped, c.bytes_unfused] for part, c in parts]
+    return Table(COLUMNS, rows)
 
 
 def html(profile: Profile, depth: int | None = 1) -> str:

@@ -6,10 +6,10 @@ import json
 from collections.abc import Sequence
 
 from costtrace.report import table, text
-from costtrace.report.document import Document, several
+from costtrace.report.document import GROUPS, Document, several
 from costtrace.report.flat import flat
 from costtrace.report.side import side_by_side
-from costtrace.report.views import GROUPS, ordered
+from costtrace.report.views import ordered
 
 FORMATS = ("text", "json", "csv", "tsv", "md", "latex")
 

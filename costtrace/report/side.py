@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from costtrace.report.document import Document
@@ -18,7 +17,7 @@ WHOLE, EVERYTHING = "stage as one kernel", ("all calls, floor", "all calls, pess
 
 
 def side_by_side(documents: Sequence[Document], *, sort: str | None = None, top: int | None = None) -> str:
-    """Floors of every part of every document, with the unit that binds; FLOPs too where the documents differ in them."""
+    """Floors of every part with the unit that binds; FLOPs once, or in each document where they differ."""
     keys = varying(documents) or ["chip"]
     names = [" ".join(told(doc, key) for key in keys) for doc in documents]
     stages = [stage["name"] for stage in documents[0]["stages"]]
@@ -41,7 +40,7 @@ def side_by_side(documents: Sequence[Document], *, sort: str | None = None, top:
     for column, initials in bounds.items():
         for row, initial in zip(seen.cells, initials, strict=True):
             row[column] = f"{row[column]} {initial}"
-    return _page(documents, places, lines(dataclasses.replace(seen, align=seen.align)))
+    return _page(documents, places, lines(seen))
 
 
 def _counted(doc: Document, stages: Sequence[str], sort: str | None, top: int | None) -> dict[Place, Document]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from costtrace.units import PREFIXES
 
-# The largest number that a column shows before the next prefix is taken: 412,345.6 MB reads better than 0.4 TB beside 0.1.
+# The number from which a unit takes the next prefix: 412,345 MB reads better than 0.412 TB above 0.0001 TB.
 LARGEST = {"FLOP": 1e6, "MAC": 1e6, "OP": 1e6, "B": 1e7, "s": 1e4, "FLOP/s": 1e5, "B/s": 1e5}
 PREFIXED = {unit: ("n", "u", "m", "") if unit == "s" else ("", "k", "M", "G", "T", "P", "E") for unit in LARGEST}
 
@@ -48,63 +48,66 @@ class Shown:
 
 
 def shown(table: Table) -> Shown:
-    """The table for a reader: one prefix for each unit, fixed decimals in each column, '?' for None."""
-    prefix = {unit: _prefix(unit, _numbers(table, unit)) for unit in PREFIXED}
+    """The table for a reader: for each unit one prefix and one number of decimals; '?' for None."""
     heads, columns = [], []
     for index, column in enumerate(table.columns):
         values = [row[index] for row in table.rows]
-        written = prefix.get(column.unit, "") + column.unit
-        heads.append("\n".join(word for word in (column.head, written) if word))
-        if column.unit:
-            factor = 100.0 if column.unit == "%" else 10.0 ** -PREFIXES[prefix.get(column.unit, "")]
-            columns.append(fixed(values, factor, 1 if column.unit in ("%", "FLOP/B") or "/s" in column.unit else None))
-        else:
-            columns.append(["?" if value is None else str(value) for value in values])
+        alike = [k for k, other in enumerate(table.columns) if other.unit == column.unit]
+        numbers = [abs(row[k]) for row in table.rows for k in alike if isinstance(row[k], int | float)]
+        most = max(numbers, default=0.0)
+        prefix = _prefix(column.unit, most)
+        factor = 100.0 if column.unit == "%" else 10.0 ** -PREFIXES[prefix]
+        heads.append("\n".join(word for word in (column.head, prefix + column.unit) if word))
+        places = decimals(column.unit, most * factor)
+        columns.append([_fixed(value, factor, places) if column.unit else _text(value) for value in values])
     cells = [list(row) for row in zip(*columns, strict=True)]
     return Shown(heads, cells, ["right" if column.unit else "left" for column in table.columns])
 
 
-def _numbers(table: Table, unit: str) -> list[float]:
-    wanted = [k for k, column in enumerate(table.columns) if column.unit == unit]
-    return [abs(row[k]) for row in table.rows for k in wanted if isinstance(row[k], int | float)]
+def _prefix(unit: str, most: float) -> str:
+    prefixes = PREFIXED.get(unit, ("",))
+    return next((p for p in prefixes if most < LARGEST.get(unit, math.inf) * 10.0 ** PREFIXES[p]), prefixes[-1])
 
 
-def _prefix(unit: str, values: list[float]) -> str:
-    most = max(values, default=0.0)
-    return next((p for p in PREFIXED[unit] if most < LARGEST[unit] * 10.0 ** PREFIXES[p]), PREFIXED[unit][-1])
+def decimals(unit: str, most: float) -> int:
+    """How many decimals the columns of a unit show, whose largest number is `most`."""
+    if unit in ("%", "FLOP/B") or "/s" in unit:
+        return 1
+    return 3 if most < (1000 if unit == "s" else 100) else 1 if most < 10**5 else 0
 
 
-def fixed(values: Iterable[Any], factor: float = 1.0, decimals: int | None = None) -> list[str]:
-    """Numbers times `factor`, all with the same decimals (by default five digits in the largest, at most three after
-    the point). What would round to zero is '<0.1'; None is '?'; text passes through."""
-    numbers = [v * factor if isinstance(v, int | float) else v for v in values]
-    if decimals is None:
-        most = max((abs(n) for n in numbers if isinstance(n, int | float)), default=0.0)
-        whole = math.floor(math.log10(most)) + 1 if most >= 1 else 1
-        decimals = min(3, max(0, 6 - whole if whole > 3 else 4 - whole))
-    least = 10.0**-decimals
-    return [_fixed(n, decimals, least) for n in numbers]
+def _text(value: Any) -> str:
+    return "?" if value is None else str(value)
 
 
-def _fixed(number: Any, decimals: int, least: float) -> str:
-    if number is None:
-        return "?"
-    if not isinstance(number, int | float):
-        return str(number)
-    if 0 < abs(number) < least / 2:
-        return f"<{least:.{decimals}f}"
-    return "0" if number == 0 else f"{number:,.{decimals}f}"
+def _fixed(value: Any, factor: float, places: int) -> str:
+    """'1,234.5'; what would round to zero is '<0.1'; None is '?'; text passes through."""
+    if not isinstance(value, int | float):
+        return _text(value)
+    number = value * factor
+    if number and abs(number) < 0.5 * 10.0**-places:
+        return f"<{10.0**-places:.{places}f}"
+    return f"{number:,.{places}f}" if number else "0"
 
 
 def lines(seen: Shown) -> list[str]:
-    """The table as aligned lines: the heads, a rule, one line a row."""
-    return _tabulate(seen, "simple").splitlines()
+    """The table as aligned lines: the heads (their last line next to the rule), a rule, one line a row."""
+    from tabulate import SEPARATING_LINE, DataRow, Line, TableFormat, tabulate  # 40 ms that JSON and csv do not pay
+
+    tall = max((head.count("\n") + 1 for head in seen.heads), default=1)
+    split = [[""] * (tall - len(words)) + words for words in (head.split("\n") for head in seen.heads)]
+    heads = [list(line) for line in zip(*split, strict=True)]
+    row = DataRow("", "  ", "")
+    form = TableFormat(None, Line("", "-", "  ", ""), None, None, row, row, 0, None)
+    rows = [*heads, SEPARATING_LINE, *seen.cells]  # as rows: tabulate widens a column by two for its head
+    return str(tabulate(rows, (), form, colalign=seen.align, disable_numparse=True)).splitlines()
 
 
 def _tabulate(seen: Shown, form: str) -> str:
-    from tabulate import tabulate  # 40 ms that JSON and csv do not pay
+    from tabulate import tabulate
 
-    return str(tabulate(seen.cells, seen.heads, form, colalign=seen.align, headersalign=seen.align, disable_numparse=True))
+    align = {"colalign": seen.align, "headersalign": seen.align}
+    return str(tabulate(seen.cells, seen.heads, form, disable_numparse=True, **align))
 
 
 def _one_line_heads(seen: Shown) -> Shown:

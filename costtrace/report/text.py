@@ -13,22 +13,21 @@ from costtrace.report.views import INITIALS, MARKS, VIEWS, added, fields, ordere
 
 WIDTH = 100
 HEIGHT = 40
-SMALL = 0.01
+SMALL = 0.02
 """Rows may be shown as one where the page would be longer than HEIGHT; never one with a larger share than this."""
 NOTES = 3
 COLOURS = {"compute": "green", "memory": "yellow", "vector": "cyan", "transcendental": "magenta", "integer": "blue",
            "link": "red"}  # fmt: skip
-NOT_MODELLED = (
-    "not modelled: how well a compiler fuses, padding to tiles, launches, the host, clocks under load. "
-    "A floor is a bound, not a forecast."
-)
+NOT_MODELLED = "not modelled: real fusion, tile padding, launches, host, throttling: a floor is no forecast."
+MARKED = {"modelled": "modelled", "unknown": "partly unknown, a lower bound"}
+TAGS = {"S": "documented", "D": "derived", "M": "measured"}
 
 
 def page(
     doc: Document, *, unit: str = "flop", sort: str | None = None, top: int | None = None, verbose: bool = False,
     colour: bool = False,
 ) -> str:  # fmt: skip
-    """The whole page. `verbose` shows every row and every note; else the smallest rows stand as one and notes are few."""
+    """The whole page. `verbose` shows every row and note; else the smallest rows stand as one and notes are few."""
     view = VIEWS[doc["by"]]
     foot = _foot(doc, verbose)
     head = _head(doc)
@@ -42,7 +41,7 @@ def page(
         starts[len(body)] = stage
         body += kept
         if rest:
-            body.append(added(f"{len(rest)} {'smaller' if top is None else 'other'} parts", rest))
+            body.append(added(f"{len(rest)} {'smaller' if top is None else 'other'}", rest))
         if view.adds:
             body.append(added("sum of rows", kept + rest))
     starts[len(body)] = {}
@@ -63,7 +62,7 @@ def page(
 
 
 def _folded(parts: list[list[Document]], budget: int) -> list[tuple[list[Document], list[Document]]]:
-    """Each stage's rows as (kept, folded): where there are more than `budget`, the smallest of all stages are folded."""
+    """Each stage's rows as (kept, folded): where all are more than `budget`, the smallest are folded."""
     total = sum(map(len, parts))
     small = sorted((row["share"] or 0.0, s, r) for s, rows in enumerate(parts) for r, row in enumerate(rows)
                    if (row["share"] or 0.0) < SMALL)  # fmt: skip
@@ -97,8 +96,9 @@ def _all_calls(doc: Document) -> Document:
 def _head(doc: Document) -> list[str]:
     config = ", ".join(f"{key} {written(value)}" for key, value in doc["config"].items())
     numbers = {n["key"]: n for n in doc["numbers"]}
-    peaks = [f"{n['text']} {key.partition('.')[2]}" for key, n in numbers.items() if key.startswith("matrix.")]
-    peaks += [f"{numbers['hbm.bandwidth']['text']} HBM"] if "hbm.bandwidth" in numbers else []
+    wanted = [(key.partition(".")[2], n) for key, n in numbers.items() if key.startswith("matrix.")]
+    wanted += [("HBM", numbers["hbm.bandwidth"])] if "hbm.bandwidth" in numbers else []
+    peaks = [f"{n['text']} {what} [{n['tag']}]" for what, n in wanted]
     rates = "at measured rates" if doc["efficiency"] else "at peak rates"
     first = f"{doc['model']}: {config}" if config else doc["model"]
     return [*wrapped(first), *wrapped(f"on {doc['chip_title']}, {rates}: {', '.join(peaks)}")]
@@ -117,7 +117,7 @@ def _heading(stage: Document, colour: bool) -> list[str]:
     mark = MARKS.get(stage["status"], "")
     words = [
         f"{stage['name']}{mark} x{stage['calls']}",
-        f"{stage['parameters']:,} parameters",
+        f"{stage['parameters']:,} params",
         f"floor {units.text(stage['floor_s'], 's')}",
         f"pessimistic {units.text(stage['pessimistic_s'], 's')}",
         f"fused {units.text(stage['total']['bytes_fused'], 'B')}",
@@ -156,8 +156,10 @@ def _foot(doc: Document, verbose: bool) -> list[str]:
     out = wrapped(total)
     out += notes(doc["notes"], verbose)
     out += wrapped(_legend(doc))
-    tags = ", ".join(f"{n['text']} [{n['tag']}]" for n in doc["numbers"])
-    out += wrapped(f"counts [D] from the jaxpr; {tags}: costtrace chips {doc['chip']}")
+    by_tag = {tag: [n["key"] for n in doc["numbers"] if n["tag"] == tag] for tag in TAGS}
+    by_tag["D"].insert(0, "all counts")
+    tagged = "; ".join(f"[{tag}] {TAGS[tag]}: {', '.join(keys)}" for tag, keys in by_tag.items() if keys)
+    out += wrapped(f"{tagged}. Sources: costtrace chips {doc['chip']}")
     return out + wrapped(NOT_MODELLED)
 
 
@@ -170,8 +172,7 @@ def _legend(doc: Document) -> str:
         initials = ", ".join(f"{INITIALS[word]} {word}" for word in INITIALS if word in differing)
         said.append(f"bound fused/scoped/unfused: {initials}")
     statuses = {part["status"] for part in [*rows, *doc["stages"]]}
-    said += [f"{MARKS[s].strip()} {words}" for s, words in (("modelled", "modelled"), ("unknown", "partly unknown: a lower bound"))
-             if s in statuses]  # fmt: skip
+    said += [f"{MARKS[status].strip()} {words}" for status, words in MARKED.items() if status in statuses]
     return "; ".join(said)
 
 

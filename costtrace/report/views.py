@@ -9,7 +9,7 @@ from typing import Any
 from costtrace.core import COUNTS, MODELLED, UNKNOWN
 from costtrace.errors import UsageError
 from costtrace.report.document import GROUPS, Document
-from costtrace.report.table import Column, Table
+from costtrace.report.table import Column
 
 MARKS = {MODELLED: " ~", UNKNOWN: " ?"}
 INITIALS = {"compute": "C", "memory": "M", "vector": "V", "transcendental": "T", "integer": "I", "link": "L"}
@@ -76,12 +76,13 @@ class View:
 
 
 _PARTS = ("part", "flops", "weight", "fused", "scoped", "unfused", "intensity", "bound", "floor", "share")
-_OPS = ("part", "flops", "transcendentals", "integers", "unfused", "unfused_intensity", "bound", "unfused_time", "share")
+_OPS = ("part", "flops", "transcendentals", "integers", "unfused", "unfused_intensity", "bound", "unfused_time",
+        "share")  # fmt: skip
 VIEWS: dict[str, View] = {
     "scope": View(_PARTS),
     "layer": View(_PARTS),
-    "phase": View(_PARTS),
-    "weight": View(_PARTS, adds=False),
+    "phase": View(_OPS),
+    "weight": View(_OPS, adds=False),
     "primitive": View(_OPS),
     "dtype": View(_OPS),
     "line": View(_OPS),

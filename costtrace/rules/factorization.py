@@ -1,8 +1,8 @@
 """Dense linear algebra: FLOP models of the library routine behind each primitive, 4 times that if complex.
 
-Sources. LAWN 41: Anderson and Dongarra, "Installation guide for LAPACK" (LAPACK Working Note 41), its chapter
-of operation counts. GVL: Golub and Van Loan, "Matrix computations", 4th edition. LUG: "LAPACK Users' Guide", 3rd edition,
-table 3.13. Matrices are (..., m, n) or (..., n, n); every count is multiplied by the batch.
+Sources. LAWN 41: Anderson and Dongarra, "Installation guide for LAPACK" (LAPACK Working Note 41), its chapter of
+operation counts. GVL: Golub and Van Loan, "Matrix computations", 4th edition. LUG: "LAPACK Users' Guide", 3rd
+edition, table 3.13. Matrices are (..., m, n) or (..., n, n); every count is multiplied by the batch.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def svd(op: Op) -> Cost:
     m, n = tall(op.inputs[0])
     flops: Number
     if not op.params["compute_uv"]:
-        flops = min(4 * m * n**2 - 4 * n**3 * THIRD, 2 * m * n**2 + 2 * n**3)
+        flops = min(4 * m * n**2 - 4 * n**3 * THIRD, Fraction(2 * m * n**2 + 2 * n**3))
     elif op.params["full_matrices"]:
         flops = min(4 * m**2 * n + 8 * m * n**2 + 9 * n**3, 4 * m**2 * n + 22 * n**3)
     else:

@@ -124,6 +124,4 @@ def random_gamma(op: Op) -> Cost:
     """
     out = op.outputs[0]
     block_ops = BLOCKS[_hash(op)] if is_float(out.dtype) else 0
-    return vector(32 * out.size, out.dtype).replace(
-        transcendentals=5 * out.size, integer_ops=10 * block_ops * out.size
-    )
+    return vector(32 * out.size, out.dtype).replace(transcendentals=5 * out.size, integer_ops=10 * block_ops * out.size)

@@ -12,6 +12,7 @@ from costtrace.rules.convolution import conv_general_dilated
 from costtrace.rules.reduction import lines
 from costtrace.rules.table import rule, vector
 
+
 def viewed(ref: Value, transforms: Any) -> int:
     """Elements of a reference as its transforms (indexers, transposes) show it."""
     shape = ref.shape
@@ -36,8 +37,9 @@ def control(op: Op) -> Cost:
 @rule("dma_wait", "copy_gmem_to_smem", "copy_smem_to_gmem", "async_prefetch", "async_load", "async_store_smem",
       "async_store_tmem", "async_copy_smem_to_tmem", "async_copy_scales_to_tmem", "mgpu_atomic_store",
       "async_copy_sparse_metadata_to_tmem", "wgmma_accumulator_deref", "wgmma_accumulator_deref_p",
-      "wgmma_accumulator_store", "wgmma_accumulator_store_p", "matmul_push_rhs", "matmul_pop", "matmul_pop_fifo")
-def copy(op: Op) -> Cost:  # fmt: skip
+      "wgmma_accumulator_store", "wgmma_accumulator_store_p", "matmul_push_rhs", "matmul_pop",
+      "matmul_pop_fifo")  # fmt: skip
+def copy(op: Op) -> Cost:
     """Free: moves data inside the chip. (A DMA's own addition is the memory's work.)"""
     return Cost()
 

@@ -57,10 +57,10 @@ def integer_pow(op: Op) -> Cost:
     return vector((products + (y < 0)) * out.size, out.dtype)
 
 
-@rule("exp", "exp2", "expm1", "log", "log2", "log1p", "logistic", "pow", "sqrt", "rsqrt", "cbrt", "sin", "cos", "tan", "asin",
-      "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erf_inv", "lgamma",
-      "digamma", "polygamma", "zeta", "igamma", "igammac", "igamma_grad_a", "regularized_incomplete_beta",
-      "bessel_i0e", "bessel_i1e")  # fmt: skip
+@rule("exp", "exp2", "expm1", "log", "log2", "log1p", "logistic", "pow", "sqrt", "rsqrt", "cbrt", "sin",
+      "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
+      "erf", "erfc", "erf_inv", "lgamma", "digamma", "polygamma", "zeta", "igamma", "igammac",
+      "igamma_grad_a", "regularized_incomplete_beta", "bessel_i0e", "bessel_i1e")  # fmt: skip
 def transcendental(op: Op) -> Cost:
     """1 evaluation per element, however the chip expands it, complex as real; an integer `pow` is integer work."""
     out = op.outputs[0]

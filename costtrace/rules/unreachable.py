@@ -68,5 +68,22 @@ UNREACHABLE = {
 }
 """Primitives that no user's jaxpr can hold. {name: why}"""
 
-OTHER_VERSIONS: dict[str, str] = {}
-"""Entries above, or rules, that are alive on some supported jax only. {name: the jax that has it}"""
+_ONLY_0_10 = (
+    "box_get", "box_set", "call", "closed_call", "core_map", "debug_barrier_p", "elementwise_inline_asm_p",
+    "fusible", "inline_mgpu_p", "jaxpr_call", "log_extend", "log_read", "new_box", "new_log", "pbroadcast_done",
+    "pbroadcast_start", "psum_start", "reduced_vary_cast_p", "set_max_registers_p", "unique",
+    "unreduced_psum_start", "unreduced_reduce_scatter_start", "vary_unreduced_cast_p",
+    "wgmma_accumulator_deref_p", "wgmma_accumulator_store_p",
+)  # fmt: skip
+
+_ONLY_0_12 = (
+    "barrier_arrive_and_wait", "conv", "debug_barrier", "elementwise_inline_asm", "has_memory_space",
+    "inline_mgpu", "log2", "matmul_lhs_fifo", "matmul_pop_fifo", "mma", "mosaic_gpu_reduce_max",
+    "mosaic_gpu_reduce_min", "mosaic_gpu_reduce_prod", "mosaic_gpu_reduce_sum", "one_minus_square",
+    "pbroadcast_dynamic", "polynomial", "reduced_vary_cast", "relayout", "scan_count", "set_max_registers",
+    "store", "unreduced_pmax", "unreduced_pmin", "vary_unreduced_cast", "wait_gmem_to_smem",
+    "wgmma_accumulator_deref", "wgmma_accumulator_store",
+)  # fmt: skip
+
+OTHER_VERSIONS = {**dict.fromkeys(_ONLY_0_10, "0.10"), **dict.fromkeys(_ONLY_0_12, "0.12")}
+"""Entries above, and rules, that only some supported versions of jax have. {name: a version that has it}"""
