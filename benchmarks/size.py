@@ -2,8 +2,8 @@
 
     python benchmarks/size.py [EQUATIONS ...]        # default 10000 100000 1000000
 
-Each size runs in a process of its own; times are of the processor. Time per equation is what profile() takes beyond jax's
-tracing of the same function. Then a scan of 10 and of a million trips, and a model of 400 billion parameters.
+Each size runs in a process of its own; times are the processor's. Time per equation is what profile() takes beyond
+jax's tracing of the same function. Then a scan of 10 and of a million trips, and a model of 400 billion parameters.
 """
 
 from __future__ import annotations

@@ -222,11 +222,11 @@ class _Walk:
                       "devices together", UNKNOWN)
         if name in HOST:
             self.note("host", frame, f"{name} runs on the host: its time is not modelled")
-        elif name not in RULES:
+        elif name not in RULES and name not in FLOW:
             why = UNPRICED.get(name, "add a rule with @costtrace.rule")
             self.note("unknown-primitive", frame, f"no rule for {name!r}: its bytes are counted, its FLOPs are not; {why}",
                       UNKNOWN)
-        elif RULES[name].status == MODELLED:
+        elif name in RULES and RULES[name].status == MODELLED:
             self.note("modelled", frame, f"{name}: FLOPs by the model in its rule", MODELLED)
         if len(results) == 1 and results[0].shape == () and all(v.literal is not None for v in operands):
             results[0].literal = fold.evaluated(eqn, [v.literal for v in operands])

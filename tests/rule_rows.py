@@ -39,7 +39,7 @@ def value(text: str) -> Value:
     if found := re.fullmatch(r"(bf|f|i|u|c)(\d+)", dtype):
         dtype, bits = SHORT[found[1]] + found[2], int(found[2])
     else:
-        bits = 8 if dtype in ("bool", E4M3) else 64
+        bits = 8 if dtype.startswith(("bool", "float8")) else 64
     return Value(tuple(int(n) for n in shape.split(",") if n), dtype, bits)
 
 

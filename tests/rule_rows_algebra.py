@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental import sparse
+from rule_rows import E4M3, FREE, conv, flops, ints, matmul, row, traced
 
 from costtrace.core import Cost
 from costtrace.doors import cudnn_traceable
 from costtrace.rules.factorization import geqrf_flops, orgqr_flops
-from rule_rows import E4M3, FREE, conv, flops, ints, matmul, row, traced
 
 # ---- products
 
@@ -69,7 +69,8 @@ def conv2d(padding: Any, **more: Any) -> Any:
 
 
 ROWS += [
-    traced("conv_general_dilated", conv2d("VALID"), "f32[2,9,7,5] f32[3,3,5,4]", conv(2 * 2 * 4 * 5 * (7 * 3) * (5 * 3))),
+    traced("conv_general_dilated", conv2d("VALID"), "f32[2,9,7,5] f32[3,3,5,4]",
+           conv(2 * 2 * 4 * 5 * (7 * 3) * (5 * 3))),
     traced("conv_general_dilated", conv2d("SAME"), "f32[2,9,7,5] f32[3,3,5,4]",
            conv(2 * 2 * 4 * 5 * (3 * 9 - 2) * (3 * 7 - 2)), "padding is not multiplied"),
     traced("conv_general_dilated", conv2d("VALID", feature_group_count=6), "f32[1,9,7,6] f32[3,3,1,12]",

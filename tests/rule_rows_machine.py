@@ -13,9 +13,9 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import AbstractMesh, AxisType
 from jax.sharding import PartitionSpec as P
+from rule_rows import FREE, Row, flops, ints, matmul, ops, row, traced
 
 from costtrace.core import Cost, Op
-from rule_rows import FREE, Row, flops, ints, matmul, ops, row, traced
 
 SIZES = {"r": 2, "d": 4}
 
@@ -120,8 +120,7 @@ def copies(remote: bool) -> Callable[[Any], Any]:
     def kernel(x_ref: Any, o_ref: Any, sem: Any, other: Any) -> None:
         row = pl.ds(pl.program_id(0) * 2, 2)
         if remote:
-            copy = pltpu.make_async_remote_copy(x_ref.at[row], o_ref.at[row], sem, other, device_id=1,
-                                                device_id_type=pl.DeviceIdType.LOGICAL)  # fmt: skip
+            copy = pltpu.make_async_remote_copy(x_ref.at[row], o_ref.at[row], sem, other, device_id=(1,))
         else:
             copy = pltpu.make_async_copy(x_ref.at[row], o_ref.at[row], sem)
         copy.start()
@@ -149,14 +148,14 @@ def hopper(a: Any, b: Any) -> Any:
 
 
 def blackwell(a: Any, b: Any) -> Any:
-    """acc (128, 64) += a[slot] (128, 32) @ b[slot] (32, 64) on the tensor core."""
+    """Half of acc, (128, 64), += a[slot] (128, 32) @ b[slot] (32, 64) on the tensor core."""
 
     def kernel(a_ref: Any, b_ref: Any, o_ref: Any, a_smem: Any, b_smem: Any, acc: Any, bar: Any) -> None:
         slot = lax.axis_index("i")
-        plgpu.tcgen05_mma(acc, a_smem.at[slot], b_smem.at[slot], bar, accumulate=False)
+        plgpu.tcgen05_mma(acc.at[:, pl.ds(64, 64)], a_smem.at[slot], b_smem.at[slot], bar, accumulate=False)
 
     scratch = [plgpu.SMEM((2, 128, 32), jnp.float16), plgpu.SMEM((2, 32, 64), jnp.float16),
-               plgpu.TMEM((128, 64), jnp.float32), plgpu.Barrier(orders_tensor_core=True)]  # fmt: skip
+               plgpu.TMEM((128, 128), jnp.float32), plgpu.Barrier(orders_tensor_core=True)]  # fmt: skip
     out = jax.ShapeDtypeStruct((128, 64), jnp.float16)
     return plgpu.kernel(kernel, out_type=out, grid=(2,), grid_names=("i",), scratch_types=scratch)(a, b)
 
@@ -169,9 +168,10 @@ ROWS += [
     row("wgmma", "f32[64,128] bf16[64,32] bf16[32,128]", "f32[64,128]", matmul(2 * 64 * 128 * 32, "bfloat16")),
     row("tcgen05_mma", "f32[128,64] bf16[128,32] bf16[32,64] bool[] i32[1]", "", matmul(2 * 128 * 64 * 32, "bfloat16"),
         arrive=True, scaled=False, sparse=False, **NO_TREES),
-    traced("tcgen05_mma", blackwell, "f16[128,32] f16[32,64]", matmul(2 * 128 * 64 * 32, "float16"), "of a slot"),
+    traced("tcgen05_mma", blackwell, "f16[128,32] f16[32,64]", matmul(2 * 128 * 64 * 32, "float16"), "of views"),
     row("mma", "f32[16,8] f16[16,32] f16[32,8]", "f32[16,8]", matmul(2 * 16 * 8 * 32, "float16")),
-    *(row(p, "bf16[24,256]", "", matmul(2 * 24 * 256 * 256, "bfloat16")) for p in ("matmul_acc_lhs", "matmul_lhs_fifo")),
+    *(row(p, "bf16[24,256]", "", matmul(2 * 24 * 256 * 256, "bfloat16"))
+      for p in ("matmul_acc_lhs", "matmul_lhs_fifo")),
     row("matmul_lhs_fifo", "i4[24,512]", "", matmul(2 * 24 * 512 * 256, "int4"), "two values in a lane"),
     row("all_reduce_population_count", "bool[16]", "i32[]", ints(16)),
     row("all_reduce_ffs", "bool[16]", "i32[]", ints(16)),

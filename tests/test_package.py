@@ -82,18 +82,27 @@ def test_a_saved_profile_is_read_without_jax(tmp_path: Path) -> None:
     assert python(read, str(saved)) == f"{2 * 4 * 8 * 4} 1 False\n"
 
 
-def blocks(name: str) -> list[tuple[str, str]]:
-    """The ```console blocks of a page, each as (what stands after "$ costtrace", the lines under it)."""
-    found = re.findall(r"```console\n\$ costtrace ([^\n]*)\n(.*?)```", (ROOT / name).read_text(), re.DOTALL)
-    return [(command, output) for command, output in found if output]
+README = (ROOT / "README.md").read_text()
+SHOWN = re.findall(r"```console\n\$ costtrace ([^\n]*)\n(.*?)```", README, re.DOTALL)
 
 
-@pytest.mark.parametrize(("command", "output"), blocks("README.md"), ids=lambda text: text.split("\n")[0][:40])
-def test_the_readme_shows_what_the_command_prints(command: str, output: str) -> None:
+@pytest.mark.parametrize(("command", "output"), SHOWN, ids=[command for command, _ in SHOWN])
+def test_the_readme_shows_what_the_command_prints(
+    command: str, output: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     run = [sys.executable, "-m", "costtrace", *command.split()]
-    done = subprocess.run(run, capture_output=True, text=True, check=False, cwd=ROOT)
+    done = subprocess.run(run, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == output
+    if request.config.getoption("--update-golden"):
+        head = f"$ costtrace {command}\n"
+        (ROOT / "README.md").write_text(README.replace(head + output, head + done.stdout))
+    else:
+        assert done.stdout == output, "if it should differ: pytest --update-golden, then read the diff"
+
+
+def test_the_readme_shows_the_command_first() -> None:
+    assert [command for command, _ in SHOWN] == ["klein --res 1360x768"]
+    assert README.index("```console") < README.index("```sh")
 
 
 def told(page: str) -> str:
@@ -116,3 +125,13 @@ def test_links_between_pages_lead_somewhere() -> None:
     for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
         for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / link).exists(), f"{page.name} links to {link}"
+
+
+def test_every_kind_of_note_is_explained() -> None:
+    page = (ROOT / "docs/conventions.md").read_text()
+    code = "\n".join(p.read_text() for p in (ROOT / "costtrace").rglob("*.py"))
+    kinds = set(re.findall(r'[nN]ote\(\s*"([a-z-]+)"', code)) | set(
+        re.findall(r'\("((?:kernel|unknown)-[a-z]+)", f"', code)
+    )
+    listed = set(re.findall(r"^\| `([a-z-]+)` \|", page.partition("| kind | says |")[2], re.MULTILINE))
+    assert kinds == listed

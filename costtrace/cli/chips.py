@@ -11,7 +11,10 @@ from costtrace.cli.shared import FORMAT
 @click.argument("name", required=False)
 @FORMAT
 def command(name: str | None, format: str) -> None:
-    """All chips side by side; or NAME (a chip, or the path of a TOML file): its numbers, each with its source."""
+    """All chips side by side, or one with every source.
+
+    NAME is a chip, or the path of a chip's TOML file.
+    """
     from costtrace import chip
     from costtrace.report import listing
 

@@ -12,7 +12,6 @@ from costtrace.cli import argument, source
 from costtrace.cli.argument import Array
 from costtrace.cli.shared import OPTIONS, Run, show
 from costtrace.errors import UsageError
-from costtrace.profiler import profile
 
 OWN = (
     click.Argument(["target"], metavar="FILE.py:FUNCTION"),
@@ -21,7 +20,8 @@ OWN = (
                  "value: heads=8. Dtypes are jax's short names or numpy's long ones."),
     click.Option(["--args", "maker"], metavar="FUNCTION",
                  help="A function in the file that returns the tuple of arguments, pytrees of jax.ShapeDtypeStruct."),
-    click.Option(["--dim"], multiple=True, metavar="NAME=N", help="The value of a size that --arg names: f32[n,n] with --dim n=64."),
+    click.Option(["--dim"], multiple=True, metavar="NAME=N",
+                 help="The value of a size that --arg names: f32[n,n] with --dim n=64."),
     click.Option(["--trips"], multiple=True, metavar="SCOPE=N", help="Trips of a loop whose count depends on data."),
     click.Option(["--weights"], metavar="NAME|N",
                  help="The argument that holds the parameters: by default the first, if it is a container of arrays."),
@@ -38,6 +38,8 @@ def callback(
 
     costtrace trace model.py:forward --arg 'x=bf16[1024,3072]' --arg 'w=bf16[3072,9216]'
     """
+    from costtrace.profiler import profile  # numpy and the rules, which --help does not need
+
     fn, found = source.function(target)
     if maker is not None:
         if given:

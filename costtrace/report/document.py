@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from costtrace import roofline
+from costtrace import capacity, roofline
 from costtrace.chip import Chip
 from costtrace.core import EXACT, MODELLED, UNKNOWN, Cost
-from costtrace.profiler import Profile, Row
 from costtrace.version import __version__
+
+if TYPE_CHECKING:  # `costtrace --help` reads GROUPS and needs neither the engine nor numpy
+    from costtrace.profiler import Profile, Row
 
 SCHEMA = "costtrace/1"
 Document = dict[str, Any]
-Stages = Sequence[tuple[str, int, Profile]]
+Stages = Sequence[tuple[str, int, "Profile"]]
 """(stage name, calls, Profile of one call)"""
 DEEPEST = 4
 STATUS = (EXACT, MODELLED, UNKNOWN)
@@ -49,7 +51,6 @@ def document(
         for row in part["rows"]:
             row["share"] = part["calls"] * row["pessimistic_s"] / everything if everything else None
     total = sum((calls * profile.total for _, calls, profile in stages), Cost())
-    missing = roofline.times(total, chip, total.bytes_fused, grouping.efficiency).missing
     doc: Document = {
         "schema": SCHEMA,
         "costtrace": __version__,
@@ -71,7 +72,7 @@ def document(
             for name, _, profile in stages
             for note in profile.notes
         ]
-        + [{"kind": "missing-rate", "stage": "", "scope": "", "text": text} for text in missing],
+        + _chip_notes(total, stages, chip, grouping.efficiency),
     }
     if any("useful_flops" in part for part in parts):
         doc["useful_flops"] = sum(calls * profile.useful_flops for _, calls, profile in stages)
@@ -178,6 +179,17 @@ def _coverage(stages: Stages) -> dict[str, float]:
         for _, _, profile in stages:
             flops[profile.status] += 1
     return {status: n / sum(flops.values()) for status, n in flops.items()}
+
+
+def _chip_notes(cost: Cost, stages: Stages, chip: Chip, efficiency: bool) -> list[Document]:
+    """What the chip does not do or its file does not say: a peak over its memory, a rate that is missing."""
+    fits = [(name, capacity.hbm(profile.peak.nbytes, chip)) for name, _, profile in stages]
+    out = [{"kind": "does-not-fit", "stage": name, "scope": "", "text": f"peak memory {fit}"}
+           for name, fit in fits if fit is not None and not fit.fits]  # fmt: skip
+    times = roofline.times(cost, chip, cost.bytes_fused, efficiency)
+    out += [{"kind": "missing-rate", "stage": "", "scope": "", "text": text} for text in times.missing]
+    out += [{"kind": "peak-rate", "stage": "", "scope": "", "text": text} for text in times.notes]
+    return out
 
 
 def _numbers(cost: Cost, chip: Chip, efficiency: bool) -> list[Document]:

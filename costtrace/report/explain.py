@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from costtrace import roofline, units
 from costtrace.chip import Chip
 from costtrace.core import COUNTS
 from costtrace.errors import UsageError
-from costtrace.profiler import Row
 from costtrace.report.document import Grouping, Stages, rows_of
 from costtrace.report.views import label
+
+if TYPE_CHECKING:
+    from costtrace.profiler import Row
 
 
 def explain(name: str, stages: Stages, chip: Chip, grouping: Grouping) -> str:

@@ -13,13 +13,26 @@ from costtrace.rules.reduction import lines
 from costtrace.rules.table import rule, vector
 
 
-def viewed(ref: Value, transforms: Any) -> int:
-    """Elements of a reference as its transforms (indexers, transposes) show it."""
+def viewed(ref: Value, transforms: Any) -> tuple[int, ...]:
+    """The shape of a reference as its indexers show it; other transforms (transposes, tilings) keep its size."""
     shape = ref.shape
     for transform in transforms:
         indexed = getattr(transform, "get_indexer_shape", None)
-        shape = indexed() if indexed else shape
-    return math.prod(shape)
+        shape = tuple(indexed()) if indexed else shape
+    return shape
+
+
+def accumulated(op: Op, start: int) -> Cost:
+    """2 m n k of acc (m, n) += a (m, k) b (k, n) on references: a's elements times acc's columns. The leaves of the
+    references' transforms begin at operand `start`."""
+    acc, a, b = op.inputs[:3]
+    shapes = []
+    for ref, name in ((acc, "acc_transforms_tree"), (a, "a_transforms_tree")):
+        tree = op.params.get(name)
+        count = tree.num_leaves if tree else 0
+        shapes.append(viewed(ref, tree.unflatten(op.inputs[start : start + count]) if tree else ()))
+        start += count
+    return product(math.prod(shapes[1]) * shapes[0][-1], a, b)
 
 
 @rule("program_id", "num_programs", "multiple_of", "max_contiguous", "delay", "barrier", "debug_barrier",
@@ -58,33 +71,23 @@ def dma_start(op: Op) -> Cost:
     if device is None:
         return Cost()
     ref = getattr(source, "ref", source)
-    nbytes = -(-viewed(ref, getattr(source, "transforms", ())) * ref.bits // 8)
+    nbytes = -(-math.prod(viewed(ref, getattr(source, "transforms", ()))) * ref.bits // 8)
     return sent(op, nbytes, "remote")
 
 
 @rule("wgmma_ref", "wgmma")
 def wgmma(op: Op) -> Cost:
-    """2 m n k: acc (m, n) += a (m, k) b (k, n), a and b seen through their transforms."""
-    acc, a, b = op.inputs[:3]
-    tree, leaves = op.params.get("a_transforms_tree"), list(op.inputs[3:])
-    before = op.params.get("acc_transforms_tree")
-    skip = before.num_leaves if before else 0
-    left = viewed(a, tree.unflatten(leaves[skip : skip + tree.num_leaves]) if tree else ())
-    return product(left * acc.shape[-1], a, b)
+    """2 m n k: acc (m, n) += a (m, k) b (k, n). Operands: acc, a, b, then what their transforms hold."""
+    return accumulated(op, 3)
 
 
 @rule("tcgen05_mma")
 def tcgen05_mma(op: Op) -> Cost:
     """2 m n k: acc (m, n) += a (m, k) b (k, n); a 2:4 sparse a holds k/2 and is counted so. The scales of a block
-    scaled product are the matrix unit's own."""
-    acc, a, b = op.inputs[:3]
+    scaled product are the matrix unit's own. Operands: acc, a, b, accumulate, perhaps a barrier, two scales, the
+    sparse places; then what the transforms hold."""
     p = op.params
-    trees = [p["acc_transforms_tree"], p["a_transforms_tree"]]
-    start = 4 + bool(p["arrive"]) + 2 * bool(p["scaled"]) + bool(p["sparse"])
-    start += trees[0].num_leaves if trees[0] else 0
-    leaves = list(op.inputs[start:])
-    left = viewed(a, trees[1].unflatten(leaves[: trees[1].num_leaves]) if trees[1] else ())
-    return product(left * acc.shape[-1], a, b)
+    return accumulated(op, 4 + bool(p["arrive"]) + 2 * bool(p["scaled"]) + bool(p["sparse"]))
 
 
 @rule("mma")
