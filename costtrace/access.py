@@ -60,7 +60,7 @@ def reshape(op: Op, k: int, region: Region) -> Region:
     if region is FULL:
         return FULL
     source, shape = op.inputs[0].shape, op.outputs[0].shape
-    if isinstance(region, Some) or op.params.get("dimensions") and op.primitive == "reshape":
+    if isinstance(region, Some) or (op.params.get("dimensions") and op.primitive == "reshape"):
         return _anywhere(op, region, shape, op.inputs[0].size)
     out: list[tuple[int, int] | Row | None] = []
     i = j = 0
@@ -94,8 +94,8 @@ def _mapped(source: tuple[int, ...], shape: tuple[int, ...], axes: Box) -> Box |
         given = dict(zip(wide_s, (axes[d] for d in wide_r), strict=True))
         return tuple(given.get(d) for d in range(len(source)))
     cut = [d for d in wide_r if axes[d] is not None]
-    if len(wide_s) == 1 and cut == wide_r[:1] and isinstance(axes[cut[0]], tuple) and not isinstance(axes[cut[0]], Row):
-        inner = math.prod(shape[cut[0] + 1:])
+    if len(wide_s) == 1 and cut == wide_r[:1] and isinstance(axes[cut[0]], tuple):
+        inner = math.prod(shape[cut[0] + 1 :])
         lo, hi = axes[cut[0]]  # type: ignore[misc]
         return tuple((lo * inner, hi * inner) if d == wide_s[0] else None for d in range(len(source)))
     return None
@@ -146,15 +146,16 @@ def dynamic_slice(op: Op, k: int, region: Region) -> Region:
     starts = [v.literal for v in op.inputs[1:]]
     free = [d for d in range(len(x.shape)) if x.shape[d] != out.shape[d]]
     if all(starts[d] is not None for d in free):
-        at = tuple(min(max(int(starts[d]), 0), x.shape[d] - out.shape[d]) if d in free else 0
-                   for d in range(len(x.shape)))
+        at = tuple(
+            min(max(int(starts[d]), 0), x.shape[d] - out.shape[d]) if d in free else 0 for d in range(len(x.shape))
+        )
         return _shifted(x, out, at, region)
     return _anywhere(op, region, out.shape, x.size)
 
 
 @view("transpose")
 def transpose(op: Op, k: int, region: Region) -> Region:
-    if not isinstance(region, tuple) or isinstance(region, Some):
+    if not isinstance(region, tuple):
         return region
     axes: list[tuple[int, int] | Row | None] = [None] * len(region)
     for d, p in enumerate(op.params["permutation"]):
@@ -232,26 +233,30 @@ def sliced(op: Op, region: Region) -> list[Region | bool]:
 
 @touch("rev")
 def rev(op: Op, region: Region) -> list[Region | bool]:
-    if not isinstance(region, tuple) or isinstance(region, Some):
+    if not isinstance(region, tuple):
         return [region]
     flipped = op.params["dimensions"]
-    return [tuple((n - a[1], n - a[0]) if d in flipped and isinstance(a, tuple) and not isinstance(a, Row) else a
-                  for d, (a, n) in enumerate(zip(region, op.inputs[0].shape, strict=True)))]
+    return [
+        tuple(
+            (n - a[1], n - a[0]) if d in flipped and isinstance(a, tuple) else a
+            for d, (a, n) in enumerate(zip(region, op.inputs[0].shape, strict=True))
+        )
+    ]
 
 
 @touch("concatenate")
 def concatenate(op: Op, region: Region) -> list[Region | bool]:
-    if not isinstance(region, tuple) or isinstance(region, Some):
+    if not isinstance(region, tuple):
         return [FULL] * len(op.inputs)
     d, at = op.params["dimension"], 0
     out: list[Region | bool] = []
     for v in op.inputs:
         n, a = v.shape[d], region[d]
-        if isinstance(a, tuple) and not isinstance(a, Row):
+        if isinstance(a, tuple):
             lo, hi = max(a[0] - at, 0), min(a[1] - at, n)
-            part: Region | bool = box(v.shape, (*region[:d], (lo, hi), *region[d + 1:])) if lo < hi else False
+            part: Region | bool = box(v.shape, (*region[:d], (lo, hi), *region[d + 1 :])) if lo < hi else False
         else:
-            part = box(v.shape, (*region[:d], None, *region[d + 1:]))
+            part = box(v.shape, (*region[:d], None, *region[d + 1 :]))
         out.append(part)
         at += n
     return out
@@ -261,10 +266,10 @@ def concatenate(op: Op, region: Region) -> list[Region | bool]:
 def pad(op: Op, region: Region) -> list[Region | bool]:
     """Negative padding crops; what is cropped is not read."""
     x, out = op.inputs[0], op.outputs[0]
-    asked = region if isinstance(region, tuple) and not isinstance(region, Some) else (None,) * len(x.shape)
+    asked = region if isinstance(region, tuple) else (None,) * len(x.shape)
     axes: list[tuple[int, int] | None] = []
     for a, n, whole, (lo, _, hole) in zip(asked, x.shape, out.shape, op.params["padding_config"], strict=True):
-        first, last = a if isinstance(a, tuple) and not isinstance(a, Row) else (0, whole)
+        first, last = a if isinstance(a, tuple) else (0, whole)
         step = hole + 1
         start, stop = max(0, -(-(first - lo) // step)), min(n, (last - 1 - lo) // step + 1)
         if stop <= start:
@@ -275,7 +280,7 @@ def pad(op: Op, region: Region) -> list[Region | bool]:
 
 def reduced(op: Op, region: Region) -> list[Region | bool]:
     axes = op.params["axes"]
-    if not isinstance(region, tuple) or isinstance(region, Some):
+    if not isinstance(region, tuple):
         return [FULL] * len(op.inputs)
     kept = iter(region)
     return [tuple(None if d in axes else next(kept) for d in range(len(op.inputs[0].shape)))]

@@ -34,8 +34,13 @@ def filled(args: tuple[Any, ...], dims: Mapping[str, int] | None) -> tuple[Any, 
     import jax
     from jax import export
 
-    functions = {"floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b, "max": max, "min": min,
-                 "non_negative": lambda a: max(a, 0)}
+    functions = {
+        "floordiv": lambda a, b: a // b,
+        "mod": lambda a, b: a % b,
+        "max": max,
+        "min": min,
+        "non_negative": lambda a: max(a, 0),
+    }
 
     def size(dim: Any) -> int:
         if not export.is_symbolic_dim(dim):

@@ -27,9 +27,20 @@ class Value:
 
     __slots__ = ("shape", "dtype", "bits", "size", "kind", "literal", "edge", "weight", "name", "frame", "donated")
 
-    def __init__(self, shape: tuple[int, ...], dtype: str, bits: int, kind: str = "result", *, literal: Any = None,
-                 edge: Edge | None = None, weight: str | None = None, name: str = "", frame: Frame | None = None,
-                 donated: bool = False) -> None:
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: str,
+        bits: int,
+        kind: str = "result",
+        *,
+        literal: Any = None,
+        edge: Edge | None = None,
+        weight: str | None = None,
+        name: str = "",
+        frame: Frame | None = None,
+        donated: bool = False,
+    ) -> None:
         self.shape, self.dtype, self.bits, self.kind = shape, dtype, bits, kind
         self.size = math.prod(shape)
         self.literal, self.edge, self.weight, self.name = literal, edge, weight, name
@@ -65,15 +76,17 @@ class Frame:
 
     __slots__ = ("parent", "kind", "name", "trips", "repeat", "depth", "path", "phase", "scope", "index")
 
-    def __init__(self, parent: Frame | None, kind: str, name: str = "", trips: int = 1, phase: str = FORWARD,
-                 index: int = 0) -> None:
+    def __init__(
+        self, parent: Frame | None, kind: str, name: str = "", trips: int = 1, phase: str = FORWARD, index: int = 0
+    ) -> None:
         self.parent, self.kind, self.name, self.trips, self.phase = parent, kind, name, trips, phase
         self.index = index  # order of creation: tells instances of one path apart
         if parent is None:
-            self.depth, self.repeat, self.path = 0, trips, ()
+            self.depth, self.repeat = 0, trips
+            self.path: tuple[str, ...] = ()
         else:
             self.depth, self.repeat = parent.depth + 1, parent.repeat * trips
-            self.path: tuple[str, ...] = (*parent.path, name) if kind == "scope" else parent.path
+            self.path = (*parent.path, name) if kind == "scope" else parent.path
         self.scope: Frame = self if parent is None or kind == "scope" else parent.scope
 
     def up(self) -> Iterator[Frame]:
@@ -99,8 +112,16 @@ class Op:
 
     __slots__ = ("primitive", "inputs", "outputs", "params", "frame", "phase", "source", "index", "priced")
 
-    def __init__(self, primitive: str, inputs: tuple[Value, ...], outputs: tuple[Value, ...],
-                 params: Mapping[str, Any], frame: Frame, phase: str = FORWARD, source: Any = None) -> None:
+    def __init__(
+        self,
+        primitive: str,
+        inputs: tuple[Value, ...],
+        outputs: tuple[Value, ...],
+        params: Mapping[str, Any],
+        frame: Frame,
+        phase: str = FORWARD,
+        source: Any = None,
+    ) -> None:
         self.primitive, self.inputs, self.outputs, self.params = primitive, inputs, outputs, params
         self.frame, self.phase, self.source = frame, phase, source
         self.index = -1
@@ -151,8 +172,20 @@ class Trace:
     status: str = EXACT
 
 
-COUNTS = ("matmul_flops", "conv_flops", "vector_flops", "transcendentals", "integer_ops", "linalg_flops", "fft_flops",
-          "bytes_fused", "bytes_scoped", "bytes_unfused", "weight_bytes", "collective_bytes")
+COUNTS = (
+    "matmul_flops",
+    "conv_flops",
+    "vector_flops",
+    "transcendentals",
+    "integer_ops",
+    "linalg_flops",
+    "fft_flops",
+    "bytes_fused",
+    "bytes_scoped",
+    "bytes_unfused",
+    "weight_bytes",
+    "collective_bytes",
+)
 TABLES = ("by_dtype", "vector_by_dtype", "collective_bytes_by_axis")
 
 
@@ -195,14 +228,17 @@ class Cost:
         return self.matmul_flops + self.conv_flops + self.vector_flops + self.linalg_flops + self.fft_flops
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(*(getattr(self, k) + getattr(other, k) for k in COUNTS),
-                    *(_added(getattr(self, k), getattr(other, k)) for k in TABLES))
+        return Cost(
+            *(getattr(self, k) + getattr(other, k) for k in COUNTS),
+            *(_added(getattr(self, k), getattr(other, k)) for k in TABLES),
+        )
 
     def __mul__(self, n: int) -> Cost:
         if n == 1:
             return self
-        return Cost(*(getattr(self, k) * n for k in COUNTS),
-                    *({d: v * n for d, v in getattr(self, k).items()} for k in TABLES))
+        return Cost(
+            *(getattr(self, k) * n for k in COUNTS), *({d: v * n for d, v in getattr(self, k).items()} for k in TABLES)
+        )
 
     __rmul__ = __mul__
 
@@ -225,3 +261,4 @@ class Priced:
     cost: Cost
     status: str = EXACT
     bytes_unfused: int | None = None  # streamed blocks of one run, where they are known
+    why: str = ""  # the reason where the status is unknown

@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-CALLS = {
-    "jit": "jaxpr", "pjit": "jaxpr", "remat2": "jaxpr", "checkpoint": "jaxpr", "remat_opt": "fwd_jaxpr",
-    "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr", "custom_vjp_call_jaxpr": "fun_jaxpr",
-    "closed_call": "call_jaxpr", "core_call": "call_jaxpr", "call": "call_jaxpr", "core_closed_call": "call_jaxpr",
-    "composite": "jaxpr", "custom_partitioning": "call", "custom_vmap_call": "call", "linear_call": "callee",
-    "shard_map": "jaxpr", "jaxpr_call": "jaxpr", "eval_jaxpr": "jaxpr", "run_state": "jaxpr",
-}  # fmt: skip
-"""Primitives that run one inner program on their own operands, and the parameter that holds it."""
+from costtrace.rules.unreachable import FLOW
+
+LOOPS = ("scan", "while", "cond", "pallas_call", "custom_linear_solve", "run_scoped", "core_map", "mpmd_map",
+         "emit_pipeline", "parallel_loop")  # fmt: skip
+"""Programs inside programs that are not plain calls: they run on other values than the equation's own operands."""
+
+BODIES = {"remat_opt": "fwd_jaxpr", "custom_vjp_call_jaxpr": "fun_jaxpr", "linear_call": "callee"}
+"""Where a call holds several programs: the parameter with the one that runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,14 @@ def opened(jaxpr: Any) -> Any:
 
 def inner(eqn: Any) -> Any:
     """The one program that a call-like equation runs on its operands, else None."""
-    key = CALLS.get(eqn.primitive.name)
-    body = eqn.params.get(key) if key else None
-    return body if body is not None and len(opened(body).invars) == len(eqn.invars) else None
+    name = eqn.primitive.name
+    if name not in FLOW or name in LOOPS:
+        return None
+    found = [eqn.params[BODIES[name]]] if BODIES.get(name) in eqn.params else eqn.params.values()
+    for body in found:
+        if hasattr(opened(body), "eqns") and len(opened(body).invars) == len(eqn.invars):
+            return body
+    return None
 
 
 def _side_effect(eqn: Any) -> bool:
@@ -58,8 +63,9 @@ def live(jaxpr: Any, used: tuple[bool, ...], memo: Memo) -> Live:
         mask = tuple(v in wanted for v in eqn.outvars)
         if any(mask) or (eqn.effects and _side_effect(eqn)):
             kept.append((eqn, mask))
-            wanted.update(v for v, u in zip(eqn.invars, _operands(eqn, mask, memo), strict=True)
-                          if u and not hasattr(v, "val"))
+            wanted.update(
+                v for v, u in zip(eqn.invars, _operands(eqn, mask, memo), strict=True) if u and not hasattr(v, "val")
+            )
     kept.reverse()
     memo[key] = Live(tuple(kept), tuple(v in wanted for v in jaxpr.invars))
     return memo[key]
@@ -77,8 +83,14 @@ def _operands(eqn: Any, mask: tuple[bool, ...], memo: Memo) -> tuple[bool, ...]:
         return (True, *(any(u) for u in zip(*arms, strict=True)))
     body = inner(eqn)
     if body is not None:
-        return live(body, mask, memo).used
+        return live(body, results(body, mask), memo).used
     return (True,) * len(eqn.invars)
+
+
+def results(body: Any, mask: tuple[bool, ...]) -> tuple[bool, ...]:
+    """The mask of a call's results as its body's: run_state hands references out, its body nothing."""
+    outs = len(opened(body).outvars)
+    return mask if outs == len(mask) else (True,) * outs
 
 
 def scan_counts(params: Any) -> tuple[int, int]:
@@ -96,9 +108,9 @@ def scan_masks(eqn: Any, mask: tuple[bool, ...], memo: Memo) -> tuple[tuple[bool
     while True:
         wanted = kept + mask[carry:]
         used = live(eqn.params["jaxpr"], wanted, memo).used
-        more = tuple(a or b for a, b in zip(kept, used[consts:consts + carry], strict=True))
+        more = tuple(a or b for a, b in zip(kept, used[consts : consts + carry], strict=True))
         if more == kept:
-            return wanted, used[:consts] + kept + used[consts + carry:]
+            return wanted, used[:consts] + kept + used[consts + carry :]
         kept = more
 
 
@@ -106,10 +118,10 @@ def while_masks(eqn: Any, mask: tuple[bool, ...], memo: Memo) -> tuple[tuple[boo
     """(carries that are used, operands of the while that are read)."""
     p = eqn.params
     asked = live(p["cond_jaxpr"], (True,), memo).used
-    kept = tuple(a or b for a, b in zip(mask, asked[p["cond_nconsts"]:], strict=True))
+    kept = tuple(a or b for a, b in zip(mask, asked[p["cond_nconsts"] :], strict=True))
     while True:
         used = live(p["body_jaxpr"], kept, memo).used
-        more = tuple(a or b for a, b in zip(kept, used[p["body_nconsts"]:], strict=True))
+        more = tuple(a or b for a, b in zip(kept, used[p["body_nconsts"] :], strict=True))
         if more == kept:
-            return kept, asked[:p["cond_nconsts"]] + used[:p["body_nconsts"]] + kept
+            return kept, asked[: p["cond_nconsts"]] + used[: p["body_nconsts"]] + kept
         kept = more

@@ -96,7 +96,7 @@ def trips(params: Mapping[str, Any], operands: list[Any]) -> int | None:
     """Trip count of a `while` equation from its parameters and its operands' known values (None: unknown)."""
     cond, body = params["cond_jaxpr"], params["body_jaxpr"]
     nc, nb = params["cond_nconsts"], params["body_nconsts"]
-    cond_consts, body_consts, start = operands[:nc], operands[nc:nc + nb], operands[nc + nb:]
+    cond_consts, body_consts, start = operands[:nc], operands[nc : nc + nb], operands[nc + nb :]
     base_c = _known(cond, cond_consts)
     base_b = _known(body, body_consts)
     carry_c, carry_b = opened(cond).invars[nc:], opened(body).invars[nb:]

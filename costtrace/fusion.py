@@ -24,8 +24,8 @@ Side = dict[Frame, Touches]
 
 @dataclass(slots=True)
 class Bytes:
-    """Bytes of one call. fused: of each scope frame and the root, summed over its instances. own: each scope's ops outside
-    its child scopes as one kernel (what `scoped` adds up). unfused: of each op, all its executions."""
+    """Bytes of one call. fused: of each scope frame and the root, summed over its instances. own: each scope's ops
+    outside its child scopes as one kernel (what `scoped` adds up). unfused: of each op, all its executions."""
 
     fused: dict[Frame, int]
     own: dict[Frame, int]
@@ -63,17 +63,25 @@ class _Fold:
                 self.ask(p.root, FULL)
         for op in reversed(self.trace.ops):
             self.op(op)
-        frames = {f for f in (*self.reads, *self.writes)} | {self.trace.root}
-        own = {f for f in (*self.own_reads, *self.own_writes)}
-        return Bytes({f: _inside(f, self.reads) + _outside(self.writes.get(f, {})) for f in frames},
-                     {f: _inside(f, self.own_reads) + _outside(self.own_writes.get(f, {})) for f in own},
-                     self.unfused, self.weight_bytes())
+        frames = set(self.reads) | set(self.writes) | {self.trace.root}
+        own = set(self.own_reads) | set(self.own_writes)
+        return Bytes(
+            {f: _inside(f, self.reads) + _outside(self.writes.get(f, {})) for f in frames},
+            {f: _inside(f, self.own_reads) + _outside(self.own_writes.get(f, {})) for f in own},
+            self.unfused,
+            self.weight_bytes(),
+        )
 
     # -- events
 
     def op(self, op: Op) -> None:
-        if op.primitive not in TOUCHES and op.primitive not in UPDATES and op.priced is None and all(
-                not self.asked.get(v) for v in op.outputs) and not self.storage.is_view(op):
+        if (
+            op.primitive not in TOUCHES
+            and op.primitive not in UPDATES
+            and op.priced is None
+            and all(not self.asked.get(v) for v in op.outputs)
+            and not self.storage.is_view(op)
+        ):
             self.plain(op)
             return
         data = op.inputs
@@ -115,8 +123,11 @@ class _Fold:
     def wanted(self, op: Op) -> list[list[Region | bool]]:
         """The regions of the operands, one list for each separate region asked of the result."""
         if op.index in self.storage.in_place:
-            return [[False, *([FULL] * (len(op.inputs) - 1))]] if op.primitive in ("scatter", "dynamic_update_slice") \
+            return (
+                [[False, *([FULL] * (len(op.inputs) - 1))]]
+                if op.primitive in ("scatter", "dynamic_update_slice")
                 else [[Some(updated(op), hash((id(op), "seen"))), *([FULL] * (len(op.inputs) - 1))]]
+            )
         asked = [self.asked.get(v, []) for v in op.outputs]
         if len(asked) == 1 and asked[0]:
             regions = asked[0]
@@ -137,8 +148,9 @@ class _Fold:
                     if p.root.kind != "literal" and p.root.size:
                         _add(seen, p, op.frame.repeat)
         inside = _loops(op.frame)
-        read = sum(_nbytes(root, volume(_shape(root, lead), r, inside, op.frame.repeat))
-                   for (root, lead), r in seen.items())
+        read = sum(
+            _nbytes(root, volume(_shape(root, lead), r, inside, op.frame.repeat)) for (root, lead), r in seen.items()
+        )
         if in_place:
             return read + _nbytes(op.outputs[0], updated(op))
         return read + sum(v.nbytes for v in op.outputs)
@@ -175,7 +187,7 @@ class _Fold:
             _add(self.weights[reader.scope_path], p, repeat)
 
     def carry(self, inner: Value, reader: Frame) -> None:
-        """A carry that is read: its start is read by the scopes around the loop, its end is written for the next trip."""
+        """A carry that is read: its start is read by the scopes around the loop, its end written for the next trip."""
         if (inner, reader.scope) in self.carried:
             return
         self.carried.add((inner, reader.scope))
@@ -218,11 +230,13 @@ class _Fold:
         """The scope frames on either side of the meeting point, which itself holds both."""
         key = (reader, at)
         if key not in self.paths:
-            near = [f for f in reader.up()] if reader else []
-            far = [f for f in at.up()] if at else []
+            near = list(reader.up()) if reader else []
+            far = list(at.up()) if at else []
             shared = set(near) & set(far)
-            self.paths[key] = ([f for f in near if f not in shared and f.scope is f],
-                               [f for f in far if f not in shared and f.scope is f])
+            self.paths[key] = (
+                [f for f in near if f not in shared and f.scope is f],
+                [f for f in far if f not in shared and f.scope is f],
+            )
         return self.paths[key]
 
     def weight_bytes(self) -> dict[str, int]:
@@ -233,8 +247,10 @@ class _Fold:
                 into = total["/".join(names[:depth])]
                 for key, regions in touches.items():
                     _merge(into, key, regions)
-        return {path: sum(_nbytes(root, volume(_shape(root, lead), r)) for (root, lead), r in touches.items())
-                for path, touches in total.items()}
+        return {
+            path: sum(_nbytes(root, volume(_shape(root, lead), r)) for (root, lead), r in touches.items())
+            for path, touches in total.items()
+        }
 
 
 def _but_last(p: Piece, loop: Frame) -> Piece:
@@ -248,7 +264,7 @@ def _without(p: Piece) -> Region:
     """A piece's region in the root's own axes, its lead axes dropped."""
     if p.region is FULL or isinstance(p.region, Some):
         return p.region
-    rest = p.region[len(p.lead):]
+    rest = p.region[len(p.lead) :]
     return FULL if all(a is None for a in rest) else rest
 
 
@@ -286,8 +302,9 @@ def _inside(f: Frame, side: Side) -> int:
     if not touches:
         return 0
     inside = _loops(f)
-    return f.repeat * sum(_nbytes(root, volume(_shape(root, lead), r, inside, f.repeat))
-                          for (root, lead), r in touches.items())
+    return f.repeat * sum(
+        _nbytes(root, volume(_shape(root, lead), r, inside, f.repeat)) for (root, lead), r in touches.items()
+    )
 
 
 def _outside(touches: Touches) -> int:

@@ -20,7 +20,9 @@ def rows(profile: Profile, by: str, depth: int | None, merge: bool) -> list[Row]
     if by in ("scope", "layer"):
         return _by_scope(profile, depth, merge and by == "scope")
     if by == "weight":
-        return [Row(path, cost, profile.status, whole=False) for path, cost in _leaves(profile.by_weight, depth).items()]
+        return [
+            Row(path, cost, profile.status, whole=False) for path, cost in _leaves(profile.by_weight, depth).items()
+        ]
     if by == "line":
         return [Row(line, cost, profile.status, 1, cost.flops, False) for line, cost in profile.lines().items()]
     groups: dict[str, list[tuple[Cost, str, int]]] = defaultdict(list)
@@ -37,12 +39,14 @@ def rows(profile: Profile, by: str, depth: int | None, merge: bool) -> list[Row]
 
 def _leaves(costs: dict[str, Cost], depth: int | None) -> dict[str, Cost]:
     """The paths at `depth` (a leaf above it stands for itself); every leaf where depth is None."""
+
     def level(path: str) -> int:
         return len(re.findall(r"[/\[]", path)) + 1
 
     parents = {path[:i] for path in costs for i, ch in enumerate(path) if ch in "/["}
-    return {p: c for p, c in costs.items() if (p not in parents if depth is None or level(p) < depth else
-                                               level(p) == depth)}
+    return {
+        p: c for p, c in costs.items() if (p not in parents if depth is None or level(p) < depth else level(p) == depth)
+    }
 
 
 def _by_scope(profile: Profile, depth: int | None, merge: bool) -> list[Row]:
@@ -63,14 +67,26 @@ def _by_scope(profile: Profile, depth: int | None, merge: bool) -> list[Row]:
     def add(key: str, row: Row) -> None:
         key = _merged(key, profile, children) if merge else key
         have = out.get(key)
-        out[key] = Row(key, row.cost, row.status, row.instances, row.useful_flops) if have is None else Row(
-            key, have.cost + row.cost, worst((have.status, row.status)), have.instances + row.instances,
-            have.useful_flops + row.useful_flops)
+        out[key] = (
+            Row(key, row.cost, row.status, row.instances, row.useful_flops)
+            if have is None
+            else Row(
+                key,
+                have.cost + row.cost,
+                worst((have.status, row.status)),
+                have.instances + row.instances,
+                have.useful_flops + row.useful_flops,
+            )
+        )
 
     def statuses(prefix: str) -> str:
         inside = prefix + "/"
-        return worst(s for scope, found in status.items() if scope == prefix or scope.startswith(inside) or not prefix
-                     for s in found)
+        return worst(
+            s
+            for scope, found in status.items()
+            if scope == prefix or scope.startswith(inside) or not prefix
+            for s in found
+        )
 
     for scope in order:
         names = scope.split("/") if scope else []
@@ -85,11 +101,14 @@ def _by_scope(profile: Profile, depth: int | None, merge: bool) -> list[Row]:
             add(key or ".", Row(key or ".", cost, statuses(key), profile.instances.get(key, 1), cost.flops))
         else:
             cost = own[scope]
-            nbytes = profile.by_scope[scope].bytes_scoped - sum(profile.by_scope[c].bytes_scoped
-                                                                for c in children[scope])
+            nbytes = profile.by_scope[scope].bytes_scoped - sum(
+                profile.by_scope[c].bytes_scoped for c in children[scope]
+            )
             cost = cost.replace(bytes_fused=nbytes, bytes_scoped=nbytes)
-            add(f"{scope}/." if scope else ".", Row("", cost, worst(status[scope]),
-                                                   profile.instances.get(scope, 1), cost.flops))
+            add(
+                f"{scope}/." if scope else ".",
+                Row("", cost, worst(status[scope]), profile.instances.get(scope, 1), cost.flops),
+            )
     return list(out.values())
 
 

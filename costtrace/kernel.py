@@ -8,6 +8,7 @@ from typing import Any
 
 from costtrace.core import EXACT, MODELLED, UNKNOWN, Cost, Note, Op, Priced
 from costtrace.rules import RULES
+from costtrace.rules.table import priced
 
 Notes = list[tuple[str, str, str]]
 
@@ -24,19 +25,24 @@ def priced_kernel(eqn: Any, kernel_ops: Callable[[Any], tuple[list[Op], list[Not
     name = eqn.params.get("name") or "pallas kernel"
     estimate = eqn.params.get("cost_estimate")
     if estimate is not None and (estimate.flops or estimate.transcendentals):
-        cost = Cost(matmul_flops=int(estimate.flops), transcendentals=int(estimate.transcendentals),
-                    by_dtype={_dtype(eqn): int(estimate.flops)} if estimate.flops else {})
+        cost = Cost(
+            matmul_flops=int(estimate.flops),
+            transcendentals=int(estimate.transcendentals),
+            by_dtype={_dtype(eqn): int(estimate.flops)} if estimate.flops else {},
+        )
         moved = int(estimate.bytes_accessed) or streamed
         return Priced(cost, MODELLED, moved), [
-            ("kernel-estimate", f"{name}: FLOPs and bytes are its author's cost_estimate", MODELLED)]
+            ("kernel-estimate", f"{name}: FLOPs and bytes are its author's cost_estimate", MODELLED)
+        ]
     ops, inner = kernel_ops(eqn.params["jaxpr"])
     steps = math.prod(grid) if static else 1
     cost, notes, status = Cost(), [], EXACT
     for op in ops:
-        rule = RULES.get(op.primitive)
-        if rule is not None:
-            cost = cost + rule.formula(op) * (op.repeat * steps)
-            status = MODELLED if rule.status == MODELLED and status == EXACT else status
+        price = priced(op)
+        cost = cost + price.cost * (op.repeat * steps)
+        if price.status == UNKNOWN and op.primitive in RULES:
+            inner = [*inner, Note("unknown-primitive", op.scope, price.why)]
+        status = MODELLED if price.status == MODELLED and status == EXACT else status
     for n in inner:
         level = MODELLED if n.kind in ("branch", "assumed-trip", "modelled") else UNKNOWN
         if n.kind in ("branch", "assumed-trip", "modelled", "unknown-trip", "unknown-primitive"):
@@ -49,8 +55,11 @@ def priced_kernel(eqn: Any, kernel_ops: Callable[[Any], tuple[list[Op], list[Not
 
 
 def _dtype(eqn: Any) -> str:
-    widths = [(v.aval.dtype.itemsize, str(v.aval.dtype)) for v in eqn.invars if str(v.aval.dtype).startswith(
-        ("float", "bfloat", "int", "complex")) and v.aval.ndim]
+    widths = [
+        (v.aval.dtype.itemsize, str(v.aval.dtype))
+        for v in eqn.invars
+        if str(v.aval.dtype).startswith(("float", "bfloat", "int", "complex")) and v.aval.ndim
+    ]
     return max(widths)[1] if widths else "float32"
 
 
@@ -62,13 +71,14 @@ def _streamed(eqn: Any, grid: tuple[int, ...]) -> int | None:
     for block in eqn.params["grid_mapping"].block_mappings:
         array = getattr(block, "array_aval", None) or getattr(block, "array_shape_dtype", None)
         shape = [getattr(b, "block_size", b) for b in block.block_shape]
-        if array is None or not all(isinstance(b, int) or b is None or type(b).__name__ in ("Squeezed", "Element")
-                                    for b in shape):
+        if array is None or not all(
+            isinstance(b, int) or b is None or type(b).__name__ in ("Squeezed", "Element") for b in shape
+        ):
             return None
         size = math.prod(b for b in shape if isinstance(b, int))
         index = block.index_map_jaxpr.jaxpr
-        deepest = max((i for i, v in enumerate(index.invars[:len(grid)]) if _reaches(index, v)), default=-1)
-        total += size * array.dtype.itemsize * math.prod(grid[:deepest + 1])
+        deepest = max((i for i, v in enumerate(index.invars[: len(grid)]) if _reaches(index, v)), default=-1)
+        total += size * array.dtype.itemsize * math.prod(grid[: deepest + 1])
     return total
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from costtrace.access import source
 from costtrace.core import Frame, Trace, Value
 from costtrace.storage import Storage
-from costtrace.access import source
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +44,18 @@ class _Lives:
     def buffer(self, v: Value) -> Value:
         """The buffer that holds `v`."""
         while True:
-            if v.edge is not None:
-                if v.edge.kind == "stack":
+            edge = v.edge
+            if edge is not None:
+                if edge.kind == "stack":
                     return v
-                if v.edge.kind == "last":
-                    assert v.edge.loop is not None
-                    carry = self.inner.get((v.edge.source, v.edge.loop))
+                if edge.kind == "last":
+                    assert edge.loop is not None
+                    carry = self.inner.get((edge.source, edge.loop))
                     if carry is None:
                         return v
                     v = carry
                 else:
-                    v = v.edge.source
+                    v = edge.source
                 continue
             if v in self.storage.same_as_start:
                 v = self.storage.carry[v].start
@@ -137,8 +138,9 @@ def peak_of(trace: Trace, storage: Storage, top: int = 12) -> Peak:
         now += change[i]
         if now > best:
             best, where = now, i
-    alive = sorted(((b.nbytes, _label(b, lives)) for b in held if lives.birth[b] <= where <= lives.death[b]),
-                   reverse=True)
+    alive = sorted(
+        ((b.nbytes, _label(b, lives)) for b in held if lives.birth[b] <= where <= lives.death[b]), reverse=True
+    )
     op = trace.ops[where] if where < len(trace.ops) else None
     return Peak(best, op.scope if op else "", op.primitive if op else "results", [(n, b) for b, n in alive[:top]])
 

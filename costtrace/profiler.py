@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from costtrace.core import EXACT, MODELLED, UNKNOWN, Cost, Note, Op, Trace
-from costtrace.errors import FormatError, UnknownCostError, UsageError
+from costtrace.core import EXACT, MODELLED, UNKNOWN, Cost, Note, Op, Priced, Trace
+from costtrace.errors import FormatError, UnknownCostError
 from costtrace.fusion import bytes_of
 from costtrace.memory import Peak, peak_of
 from costtrace.rules import RULES
+from costtrace.rules.table import priced
 from costtrace.storage import Storage
 
 SCHEMA = "costtrace.profile/1"
@@ -39,6 +40,11 @@ class Record:
     status: str
     ops: int
     cost: Cost
+
+    @classmethod
+    def of(cls, *fields: Any) -> Record:
+        """The record with these fields, in their order above."""
+        return cls(*fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +133,14 @@ class Profile:
         except ValueError as e:
             raise FormatError(f"not a saved profile: {e}") from None
         if found != SCHEMA:
-            raise FormatError(f"this profile has schema {found!r}, this costtrace reads {SCHEMA!r}: "
-                              "save it again with this version")
+            raise FormatError(
+                f"this profile has schema {found!r}, this costtrace reads {SCHEMA!r}: save it again with this version"
+            )
         peak = data["peak"]
         return cls(
             data["name"], Cost.from_dict(data["total"]), data["status"], [Note(*n) for n in data["notes"]],
-            data["parameters"], Peak(*peak[:3], [(a, b) for a, b in peak[3]]),
-            [Record(*r[:6], Cost.from_dict(r[6])) for r in data["records"]],
+            data["parameters"], Peak(peak[0], peak[1], peak[2], [(a, b) for a, b in peak[3]]),
+            [Record.of(*r[:-1], Cost.from_dict(r[-1])) for r in data["records"]],
             {k: Cost.from_dict(c) for k, c in data["scopes"].items()}, dict(data["instances"]),
             {k: Cost.from_dict(c) for k, c in data["weights"].items()}, data["useful_flops"],
             {k: Cost.from_dict(c) for k, c in data["lines"].items()},
@@ -145,9 +152,15 @@ class Profile:
         return html(self)
 
 
-def profile(fn: Callable[..., Any], *args: Any, jit: Mapping[str, Any] | None = None,
-            dims: Mapping[str, int] | None = None, trips: Mapping[str, int] | None = None,
-            weights: int | str | None = None, strict: bool = False) -> Profile:
+def profile(
+    fn: Callable[..., Any],
+    *args: Any,
+    jit: Mapping[str, Any] | None = None,
+    dims: Mapping[str, int] | None = None,
+    trips: Mapping[str, int] | None = None,
+    weights: int | str | None = None,
+    strict: bool = False,
+) -> Profile:
     """What one call of `fn` on `args` (pytrees of jax.ShapeDtypeStruct) costs. Nothing is computed or allocated.
 
     jit, dims, trips, weights: see costtrace.trace.trace. strict: raise UnknownCostError where something is not priced.
@@ -178,26 +191,29 @@ class Prices:
     """What each op costs once, remembered: equal primitives on equal shapes with equal parameters are priced once."""
 
     def __init__(self) -> None:
-        self.memo: dict[Any, tuple[Cost, str]] = {}
+        self.memo: dict[Any, Priced] = {}
+        self.notes: list[Note] = []
 
-    def __call__(self, op: Op) -> tuple[Cost, str]:
-        """(Cost of one execution, status). An unknown primitive costs nothing and says so in the status."""
+    def __call__(self, op: Op) -> Priced:
+        """One execution's cost and status; a rule that cannot know leaves a note."""
         if op.priced is not None:
-            return op.priced.cost, op.priced.status
-        key: Any = (op.primitive, tuple((v.shape, v.dtype) for v in op.inputs),
-                    tuple((v.shape, v.dtype) for v in op.outputs), *op.params.items())
+            return op.priced
+        key: Any = (
+            op.primitive,
+            tuple((v.shape, v.dtype) for v in op.inputs),
+            tuple((v.shape, v.dtype) for v in op.outputs),
+            *op.params.items(),
+        )
         try:
             found = self.memo.get(key)
         except TypeError:  # a parameter that has no hash
             key = (op.primitive, id(op.params))
             found = self.memo.get(key)
         if found is None:
-            rule = RULES.get(op.primitive)
-            if rule is not None:
-                found = (rule.formula(op), rule.status)
-            else:
-                found = (_FREE, EXACT if op.primitive in QUIET else UNKNOWN)
+            found = Priced(_FREE) if op.primitive in QUIET else priced(op)
             self.memo[key] = found
+            if found.status == UNKNOWN and op.primitive in RULES:
+                self.notes.append(Note("unknown-primitive", op.scope, found.why))
         return found
 
 
@@ -237,21 +253,38 @@ def folded(trace: Trace) -> Profile:
     moved = bytes_of(trace, storage)
     prices, sums = Prices(), Sums()
     for op in trace.ops:
-        cost, status = prices(op)
+        price = prices(op)
         first = op.inputs or op.outputs
-        key = (op.frame.scope, op.phase, op.primitive, first[0].dtype if first else "", status)
-        sums.add(key, cost, op.frame.repeat, moved.unfused[op.index])
-    records = [Record(key[0].scope_path, *key[1:], count, cost) for key, count, cost in sums.items()]
+        key = (op.frame.scope, op.phase, op.primitive, first[0].dtype if first else "", price.status)
+        sums.add(key, price.cost, op.frame.repeat, moved.unfused[op.index])
+    records = [Record.of(key[0].scope_path, *key[1:], count, cost) for key, count, cost in sums.items()]
     by_scope, instances = _scopes(trace, moved, records)
-    notes = list(trace.notes)
+    notes = trace.notes + prices.notes
+    status = worst((trace.status, *(UNKNOWN for _ in prices.notes)))
     if len(by_scope) == 1:
-        notes.append(Note("no-scopes", "", "no jax.named_scope in this program: scoped bytes equal fused bytes, "
-                          "so pessimistic times use unfused bytes"))
+        notes.append(
+            Note(
+                "no-scopes",
+                "",
+                "no jax.named_scope in this program: scoped bytes equal fused bytes, "
+                "so pessimistic times use unfused bytes",
+            )
+        )
     total = by_scope[""]
-    return Profile(trace.name, total, trace.status, notes, sum(v.size for v in trace.inputs if v.weight is not None),
-                   peak_of(trace, storage), records, by_scope, instances,
-                   _weights(trace, storage, prices, moved.unfused), total.flops,
-                   lambda: _lines(trace, prices, moved.unfused))
+    return Profile(
+        trace.name,
+        total,
+        status,
+        notes,
+        sum(v.size for v in trace.inputs if v.weight is not None),
+        peak_of(trace, storage),
+        records,
+        by_scope,
+        instances,
+        _weights(trace, storage, prices, moved.unfused),
+        total.flops,
+        lambda: _lines(trace, prices, moved.unfused),
+    )
 
 
 def _lines(trace: Trace, prices: Prices, unfused: list[int]) -> dict[str, Cost]:
@@ -259,13 +292,13 @@ def _lines(trace: Trace, prices: Prices, unfused: list[int]) -> dict[str, Cost]:
 
     sums = Sums()
     for op in trace.ops:
-        sums.add(line_of(op.source), prices(op)[0], op.repeat, unfused[op.index])
+        sums.add(line_of(op.source), prices(op).cost, op.repeat, unfused[op.index])
     return {key: cost for key, _, cost in sums.items()}
 
 
 def _prefixes(path: str) -> list[str]:
     names = path.split("/") if path else []
-    return ["", *("/".join(names[:i + 1]) for i in range(len(names)))]
+    return ["", *("/".join(names[: i + 1]) for i in range(len(names)))]
 
 
 def _scopes(trace: Trace, moved: Any, records: list[Record]) -> tuple[dict[str, Cost], dict[str, int]]:
@@ -285,8 +318,13 @@ def _scopes(trace: Trace, moved: Any, records: list[Record]) -> tuple[dict[str, 
     for frame, n in moved.own.items():
         for path in _prefixes(frame.scope_path):
             scoped[path] += n
-    return ({path: c.replace(bytes_fused=fused[path], bytes_scoped=scoped[path],
-                             weight_bytes=moved.weights.get(path, 0)) for path, c in counts.items()}, dict(instances))
+    return (
+        {
+            path: c.replace(bytes_fused=fused[path], bytes_scoped=scoped[path], weight_bytes=moved.weights.get(path, 0))
+            for path, c in counts.items()
+        },
+        dict(instances),
+    )
 
 
 CASTS = ("convert_element_type", "reduce_precision", "copy")
@@ -315,7 +353,7 @@ def _weights(trace: Trace, storage: Storage, prices: Prices, unfused: list[int])
         if storage.is_view(op) or op.primitive in CASTS or op.primitive == "transpose":
             for v in op.outputs:
                 carries[v] = read
-        sums.add(read, prices(op)[0], op.repeat, unfused[op.index])
+        sums.add(read, prices(op).cost, op.repeat, unfused[op.index])
     out: dict[str, Cost] = defaultdict(Cost)
     for read, _, cost in sums.items():
         for path in {p for leaf in read for p in _ancestors(leaf)}:
@@ -332,4 +370,4 @@ def _ancestors(leaf: str) -> list[str]:
     return out
 
 
-__all__ = ["BY", "MODELLED", "Profile", "Record", "Row", "UsageError", "folded", "profile", "worst"]
+__all__ = ["BY", "Peak", "Profile", "Record", "Row", "folded", "profile", "worst"]

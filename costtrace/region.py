@@ -7,20 +7,23 @@ loop), or Some: a number of elements whose place is not known when the program i
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from costtrace.core import Frame
 
 
-class Row(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Row:
     """Row i of an axis in trip i of `loop`: one row for who stands inside the loop, all rows from outside."""
 
     loop: Frame
 
 
-class Some(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Some:
     """`count` elements at places that depend on data, on each of `repeat` executions; equal tokens are equal places."""
 
     count: int
@@ -31,19 +34,16 @@ class Some(NamedTuple):
 Axis = Row | tuple[int, int] | None
 Box = tuple[Axis, ...]
 Region = None | Some | Box
-FULL: Region = None
+FULL: Final = None
 CELLS = 200_000
 """Cells of the grid on which a union of boxes is measured exactly; above it, the sum capped at the whole."""
 
 
-def is_some(region: Region) -> bool:
-    return isinstance(region, Some)
-
-
 def box(shape: tuple[int, ...], axes: Box) -> Region:
     """The box, or FULL where it covers the array."""
-    out = tuple(None if isinstance(a, tuple) and not isinstance(a, Row) and a[0] <= 0 and a[1] >= n else a
-                for a, n in zip(axes, shape, strict=True))
+    out = tuple(
+        None if isinstance(a, tuple) and a[0] <= 0 and a[1] >= n else a for a, n in zip(axes, shape, strict=True)
+    )
     return FULL if all(a is None for a in out) else out
 
 
@@ -55,8 +55,9 @@ def _span(axis: Axis, size: int, inside: frozenset[int]) -> tuple[int, int]:
     return axis
 
 
-def volume(shape: tuple[int, ...], regions: Region | list[Region], inside: frozenset[int] = frozenset(),
-           repeat: int = 1) -> int:
+def volume(
+    shape: tuple[int, ...], regions: Region | list[Region], inside: frozenset[int] = frozenset(), repeat: int = 1
+) -> int:
     """Elements in the union of `regions` of an array, seen from a place inside the loops `inside` (ids of frames),
     of which one instance stands for `repeat` executions."""
     size = math.prod(shape)

@@ -105,8 +105,9 @@ class Storage:
         """A transpose moves its data unless only dots read it."""
         if not any(op.primitive == "transpose" for op in self.trace.ops):
             return
-        other: set[Value] = set(self.trace.outputs) | {c.end for c in self.trace.carries} | {
-            c.start for c in self.trace.carries}
+        other: set[Value] = (
+            set(self.trace.outputs) | {c.end for c in self.trace.carries} | {c.start for c in self.trace.carries}
+        )
         for op in reversed(self.trace.ops):
             for v in op.outputs + op.inputs:
                 edge = v.edge
@@ -161,8 +162,11 @@ class Storage:
         self.in_place.update(chosen)
         for c in self.trace.carries:
             tail = self._pieces(c.end, FULL)[-1]
-            if tail.root is c.inner and c.loop.parent is not None and consumable(
-                    c.start, c.loop.parent, starts[c.inner]):
+            if (
+                tail.root is c.inner
+                and c.loop.parent is not None
+                and consumable(c.start, c.loop.parent, starts[c.inner])
+            ):
                 self.same_as_start.add(c.inner)
         self.memo.clear()
 
@@ -197,7 +201,7 @@ def _invariant(p: Piece) -> Piece:
         return p
     region = p.region
     if region is not FULL and not isinstance(region, Some):
-        axes = (*(region[i] for i in kept), *region[len(p.lead):])
+        axes = (*(region[i] for i in kept), *region[len(p.lead) :])
         region = FULL if all(a is None for a in axes) else axes
     return Piece(p.root, region, tuple(p.lead[i] for i in kept))
 
@@ -217,7 +221,7 @@ def _under(lead: tuple[Frame, ...], region: Region, f: object, into: Value) -> R
     if not lead or isinstance(region, Some):
         return f(region)  # type: ignore[operator]
     axes = region if region is not FULL else (None,) * (len(lead) + 1)
-    front, rest = axes[:len(lead)], axes[len(lead):]
+    front, rest = axes[: len(lead)], axes[len(lead) :]
     inner = f(FULL if all(a is None for a in rest) else rest)  # type: ignore[operator]
     if isinstance(inner, Some):
         return inner
@@ -232,17 +236,17 @@ def _crossed(v: Value, region: Region, lead: tuple[Frame, ...]) -> tuple[Region,
     source = edge.source
     if edge.kind == "part":
         return (region if isinstance(region, Some) else Some(min(v.size, source.size), id(v))), lead
-    if isinstance(region, Some) and edge.kind != "last":
-        return region, (lead if edge.kind == "row" else (*lead, edge.loop))  # type: ignore[return-value]
     loop = edge.loop
     assert loop is not None
-    axes = region if isinstance(region, tuple) and not isinstance(region, Some) else (None,) * (len(lead) + len(v.shape))
-    front, rest = axes[:len(lead)], axes[len(lead):]
+    if isinstance(region, Some) and edge.kind != "last":
+        return region, (lead if edge.kind == "row" else (*lead, loop))
+    axes = region if isinstance(region, tuple) else (None,) * (len(lead) + len(v.shape))
+    front, rest = axes[: len(lead)], axes[len(lead) :]
     if edge.kind == "row":
         if loop in lead:
             i = lead.index(loop)
             row: Axis = front[i]
-            lead, front = lead[:i] + lead[i + 1:], front[:i] + front[i + 1:]
+            lead, front = lead[:i] + lead[i + 1 :], front[:i] + front[i + 1 :]
         else:
             row = Row(loop)
         return box((*(f.trips for f in lead), *source.shape), (*front, row, *rest)), lead

@@ -29,6 +29,8 @@ ORDER = [
     "fold",
     "kernel",
     "arguments",
+    "flow",
+    "walk",
     "trace",
     "lines",
     "fusion",

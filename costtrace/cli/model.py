@@ -24,7 +24,8 @@ def command(name: str) -> click.Command:
 
     def callback(**options: Any) -> None:
         values = {key: options.pop(key) for key in found.options()}
-        show([_run(found, one, options["strict"]) for one in _product(values)], options)
+        configs = [found.configure(**some) for some in _product(values)]
+        show((_run(found, config, options["strict"]) for config in configs), options)
 
     return click.Command(name, params=[*own, *OPTIONS], callback=callback, help=found.title, epilog=EPILOG)
 
@@ -44,8 +45,7 @@ def _product(values: dict[str, str | None]) -> Iterator[dict[str, str | None]]:
     return (dict(zip(values, some, strict=True)) for some in itertools.product(*each))
 
 
-def _run(found: model.Model, values: dict[str, str | None], strict: bool) -> Run:
-    config = found.configure(**values)
+def _run(found: model.Model, config: Any, strict: bool) -> Run:
     stages = found.stages(config)
     profiles = []
     for stage in stages:

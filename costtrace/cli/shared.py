@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from costtrace.report.document import GROUPS, Grouping, Stages, document
 from costtrace.report.explain import explain
 from costtrace.report.output import FORMATS, written
 from costtrace.report.table import DATA
+from costtrace.report.views import known
 
 FORMAT = click.option("--format", type=click.Choice(FORMATS), default="text", show_default=True,
                       help="json, csv and tsv are in base units, with every digit.")  # fmt: skip
@@ -49,11 +50,15 @@ class Run:
     depths: Mapping[str, int]
 
 
-def show(runs: Sequence[Run], options: Mapping[str, Any]) -> None:
-    """Prints the runs on every chip of --chip, in the form that the options ask for."""
+def show(runs: Iterable[Run], options: Mapping[str, Any]) -> None:
+    """Prints the runs on every chip of --chip, in the form that the options ask for.
+
+    Raises UsageError for a chip or a column that is not there, before the first run is made.
+    """
     form = options["format"]
     documents, explained = [], []
     chips = [chip.load(name) for name in options["chip"].split(",")]
+    known(options["sort"])
     for run in runs:
         grouping = Grouping(
             by=options["by"],

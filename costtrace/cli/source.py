@@ -37,7 +37,7 @@ def _run(place: str, load: Callable[[], Any]) -> None:
     try:
         load()
     except ModuleNotFoundError as e:
-        if e.name == place:
+        if e.name and f"{place}.".startswith(f"{e.name}."):
             raise UsageError(f"no module {place}: give FILE.py:FUNCTION, or MODULE:FUNCTION") from None
         raise TraceError(f"{place} failed while it was loaded: {e}: install it, or mend the file") from e
     except Exception as e:  # the user's file may raise anything

@@ -73,6 +73,9 @@ def bound(
         signature = inspect.signature(fn)
     except ValueError:  # some built-in functions have none: arguments in order only
         return fn, tuple(abstract(value) for value in ordered), {f"arg{k}": str(v) for k, v in enumerate(ordered)}
+    keywords = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+    if unknown := [name for name in named if name not in signature.parameters and not keywords]:
+        raise UsageError(f"{target}: no argument {unknown[0]!r}: it takes {signature}")
     free = [name for name, p in signature.parameters.items() if name not in named and p.kind is p.POSITIONAL_OR_KEYWORD]
     named = dict(zip(free, ordered, strict=False)) | named
     ordered = ordered[len(free) :]

@@ -9,21 +9,25 @@ from costtrace.report.document import Document
 from costtrace.report.flat import told, varying
 from costtrace.report.table import Column, Table, lines, shown
 from costtrace.report.text import NOT_MODELLED, wrapped
-from costtrace.report.views import INITIALS, ordered
+from costtrace.report.views import INITIALS, macs, ordered
 
 Place = tuple[str, str]
 """(stage, part); a part of "" is the stage as one kernel, and a stage of "" all calls together."""
-WHOLE, EVERYTHING = "stage as one kernel", ("all calls, floor", "all calls, pessimistic")
+WHOLE = "stage as one kernel"
+EVERYTHING = {"all calls, floor": "floor_s", "all calls, pessimistic": "pessimistic_s"}
 
 
-def side_by_side(documents: Sequence[Document], *, sort: str | None = None, top: int | None = None) -> str:
+def side_by_side(
+    documents: Sequence[Document], *, unit: str = "flop", sort: str | None = None, top: int | None = None
+) -> str:
     """Floors of every part with the unit that binds; FLOPs once, or in each document where they differ."""
     keys = varying(documents) or ["chip"]
     names = [" ".join(told(doc, key) for key in keys) for doc in documents]
-    stages = [stage["name"] for stage in documents[0]["stages"]]
-    counted = [_counted(doc, stages, sort, top) for doc in documents]
-    places = list(dict.fromkeys(place for each in counted for place in each))
-    work = [[each.get(place, {}).get("flops") for place in places] for each in counted]
+    counted = [_counted(doc, unit, sort, top) for doc in documents]
+    every = list(dict.fromkeys(place for each in counted for place in each))
+    stages = dict.fromkeys(stage for stage, _ in every)
+    places = sorted(every, key=lambda place: (list(stages).index(place[0]), place[1] == WHOLE))
+    work = [[each.get(place, {}).get("flops", "") for place in places] for each in counted]
     same = all(column == work[0] for column in work)
 
     columns = [Column("part", "part")]
@@ -31,7 +35,7 @@ def side_by_side(documents: Sequence[Document], *, sort: str | None = None, top:
     bounds: dict[int, list[str]] = {}
     for name, each, flops in zip(names, counted, work, strict=True):
         if not same or len(columns) == 1:
-            columns.append(Column("flops", "" if same else name, "FLOP"))
+            columns.append(Column(unit, "" if same else name, unit.upper()))
             values.append(flops)
         bounds[len(columns)] = [INITIALS.get(each.get(place, {}).get("bound", ""), " ") for place in places]
         columns.append(Column("floor", name, "s"))
@@ -43,30 +47,37 @@ def side_by_side(documents: Sequence[Document], *, sort: str | None = None, top:
     return _page(documents, places, lines(seen))
 
 
-def _counted(doc: Document, stages: Sequence[str], sort: str | None, top: int | None) -> dict[Place, Document]:
+def _counted(doc: Document, unit: str, sort: str | None, top: int | None) -> dict[Place, Document]:
     out: dict[Place, Document] = {}
     for stage in doc["stages"]:
         for row in ordered(doc, stage, sort, top)[0]:
-            out[stage["name"], row["part"]] = _entry(row, row["cost"])
-        out[stage["name"], WHOLE] = _entry(stage, stage["total"])
-    flops = doc["total"]["flops"]
-    out["", EVERYTHING[0]] = {"flops": flops, "seconds": doc["floor_s"]}
-    out["", EVERYTHING[1]] = {"flops": flops, "seconds": doc["pessimistic_s"]}
+            out[stage["name"], row["part"]] = _entry(row, row["cost"], unit)
+        out[stage["name"], WHOLE] = _entry(stage, stage["total"], unit)
+    for part, key in EVERYTHING.items():
+        out["", part] = {"flops": _work(doc["total"], unit), "seconds": doc[key]}
     return out
 
 
-def _entry(part: Document, cost: Document) -> Document:
-    """FLOPs, floor and what binds; where a part is no kernel, the times of its primitives one by one."""
-    if part["floor_s"] is None:
-        return {"flops": cost["flops"], "seconds": part["unfused_s"], "bound": part["bound_unfused"]}
-    return {"flops": cost["flops"], "seconds": part["floor_s"], "bound": part["bound_fused"]}
+def _work(cost: Document, unit: str) -> float:
+    return macs(cost) if unit == "mac" else float(cost["flops"])
+
+
+def _entry(part: Document, cost: Document, unit: str) -> Document:
+    """FLOPs, floor and what binds; where a part is no kernel, its time with unfused bytes."""
+    whole = part["floor_s"] is not None
+    return {
+        "flops": _work(cost, unit),
+        "seconds": part["floor_s" if whole else "unfused_s"],
+        "bound": part["bound_fused" if whole else "bound_unfused"],
+    }
 
 
 def _page(documents: Sequence[Document], places: Sequence[Place], drawn: list[str]) -> str:
     first = documents[0]
     above = len(drawn) - len(places)
     calls = {stage["name"]: stage["calls"] for stage in first["stages"]}
-    out = [f"{first['model']}: floors side by side", "", *(f"  {line}".rstrip() for line in drawn[:above])]
+    what = "floors" if first["by"] in ("scope", "layer") else "times with unfused bytes"
+    out = [f"{first['model']}: {what} side by side", "", *(f"  {line}".rstrip() for line in drawn[:above])]
     last = None
     for (stage, _), line in zip(places, drawn[above:], strict=True):
         if stage != last and stage:

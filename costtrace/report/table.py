@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from costtrace.units import PREFIXES
 
-# The number from which a unit takes the next prefix: 412,345 MB reads better than 0.412 TB above 0.0001 TB.
-LARGEST = {"FLOP": 1e6, "MAC": 1e6, "OP": 1e6, "B": 1e7, "s": 1e4, "FLOP/s": 1e5, "B/s": 1e5}
-PREFIXED = {unit: ("n", "u", "m", "") if unit == "s" else ("", "k", "M", "G", "T", "P", "E") for unit in LARGEST}
+# Unit -> the prefix that tables have it in where their largest number is then between 1 and 10^7.
+USUAL = {"FLOP": "G", "MAC": "G", "OP": "G", "B": "M", "s": "m", "FLOP/s": "T", "B/s": "G"}
+PREFIXED = {unit: ("n", "u", "m", "") if unit == "s" else ("", "k", "M", "G", "T", "P", "E") for unit in USUAL}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +64,11 @@ def shown(table: Table) -> Shown:
 
 
 def _prefix(unit: str, most: float) -> str:
-    prefixes = PREFIXED.get(unit, ("",))
-    return next((p for p in prefixes if most < LARGEST.get(unit, math.inf) * 10.0 ** PREFIXES[p]), prefixes[-1])
+    if unit not in USUAL:
+        return ""
+    if 1 <= most / 10.0 ** PREFIXES[USUAL[unit]] < 10**7:
+        return USUAL[unit]
+    return next((p for p in PREFIXED[unit] if most < 10.0 ** (4 + PREFIXES[p])), PREFIXED[unit][-1])
 
 
 def decimals(unit: str, most: float) -> int:

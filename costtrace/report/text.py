@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
 from typing import Any
 
 from costtrace import units
@@ -117,7 +116,7 @@ def _heading(stage: Document, colour: bool) -> list[str]:
     mark = MARKS.get(stage["status"], "")
     words = [
         f"{stage['name']}{mark} x{stage['calls']}",
-        f"{stage['parameters']:,} params",
+        *([f"{stage['parameters']:,} params"] if stage["parameters"] else []),
         f"floor {units.text(stage['floor_s'], 's')}",
         f"pessimistic {units.text(stage['pessimistic_s'], 's')}",
         f"fused {units.text(stage['total']['bytes_fused'], 'B')}",
@@ -154,7 +153,7 @@ def _foot(doc: Document, verbose: bool) -> list[str]:
         total += (f"; without what masks throw away {units.text(doc['useful_flops'], 'FLOP')}, "
                   f"floor {units.text(doc['useful_floor_s'], 's')}")  # fmt: skip
     out = wrapped(total)
-    out += notes(doc["notes"], verbose)
+    out += notes(doc, verbose)
     out += wrapped(_legend(doc))
     by_tag = {tag: [n["key"] for n in doc["numbers"] if n["tag"] == tag] for tag in TAGS}
     by_tag["D"].insert(0, "all counts")
@@ -167,7 +166,8 @@ def _legend(doc: Document) -> str:
     rows = [row for stage in doc["stages"] for row in stage["rows"]]
     bounds = [[row[f"bound_{cut}"] for cut in ("fused", "scoped", "unfused")] for row in rows]
     differing = {word for words in bounds if len(set(words) - {None}) > 1 for word in words if word}
-    said = ["share of all rows' pessimistic time"]
+    whole = doc["by"] in ("scope", "layer")
+    said = [f"share of all rows' {'pessimistic' if whole else 'unfused'} time"]
     if differing:
         initials = ", ".join(f"{INITIALS[word]} {word}" for word in INITIALS if word in differing)
         said.append(f"bound fused/scoped/unfused: {initials}")
@@ -176,22 +176,24 @@ def _legend(doc: Document) -> str:
     return "; ".join(said)
 
 
-def notes(some: Sequence[Document], verbose: bool) -> list[str]:
+def notes(doc: Document, verbose: bool) -> list[str]:
     """The notes as lines: all of them, or the first of each of the first kinds with the number of others like it."""
+    some, alone = doc["notes"], len(doc["stages"]) == 1
     if verbose:
-        return [line for n in some for line in wrapped(f"note {n['kind']}: {_place(n)}{n['text']}")]
+        return [line for n in some for line in wrapped(f"note {n['kind']}: {_place(n, alone)}{n['text']}")]
     kinds: dict[str, list[Document]] = {}
     for note in some:
         kinds.setdefault(note["kind"], []).append(note)
     out = []
     for kind, alike in list(kinds.items())[:NOTES]:
         more = f" (and {len(alike) - 1} more: -v)" if len(alike) > 1 else ""
-        out += wrapped(f"note {kind}: {_place(alike[0])}{alike[0]['text']}{more}")
+        out += wrapped(f"note {kind}: {_place(alike[0], alone)}{alike[0]['text']}{more}")
     if len(kinds) > NOTES:
         out.append(f"notes of {len(kinds) - NOTES} more kinds: -v shows them")
     return out
 
 
-def _place(note: Document) -> str:
-    place = "/".join(part for part in (note["stage"], note["scope"]) if part and part != ".")
+def _place(note: Document, alone: bool) -> str:
+    stage = "" if alone else note["stage"]
+    place = ": ".join(part for part in (stage, note["scope"]) if part and part != ".")
     return f"{place}: " if place else ""

@@ -127,16 +127,20 @@ def _sum(values: list[Any]) -> Any:
     return None if any(v is None for v in values) else sum(values)
 
 
+def known(column: str | None) -> None:
+    """Raises UsageError where no table has such a column to sort by."""
+    if column is not None and column not in FIELDS:
+        raise UsageError(f"--sort {column}: no such column; there are {', '.join(FIELDS)}")
+
+
 def ordered(
     doc: Document, stage: Document, sort: str | None = None, top: int | None = None
 ) -> tuple[list[Document], list[Document]]:
     """(the rows to show, the rest): sorted by a column (numbers falling, text rising; by share where only `top` is
-    given), cut after `top`. Raises UsageError where no table has such a column."""
+    given), cut after `top`."""
     some = rows(doc, stage)
     sort = sort or ("share" if top is not None else None)
     if sort is not None:
-        if sort not in FIELDS:
-            raise UsageError(f"--sort {sort}: no such column; there are {', '.join(FIELDS)}")
         some.sort(key=lambda row: _rank(sort, row))
     return (some, []) if top is None else (some[:top], some[top:])
 

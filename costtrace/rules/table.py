@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from costtrace.core import EXACT, Cost, Op
-from costtrace.errors import UsageError
+from costtrace.core import EXACT, UNKNOWN, Cost, Op, Priced
+from costtrace.errors import UnknownCostError, UsageError
 
 Formula = Callable[[Op], Cost]
 
@@ -50,6 +50,20 @@ def rule(*primitives: str, status: str = EXACT) -> Callable[[Formula], Formula]:
         return formula
 
     return register
+
+
+def priced(op: Op) -> Priced:
+    """What one execution of `op` costs, with its status: by the price it brought along, else by its rule. Without
+    either, or where the rule cannot know, the cost is empty and the status unknown, with the reason in `why`."""
+    if op.priced is not None:
+        return op.priced
+    found = RULES.get(op.primitive)
+    if found is None:
+        return Priced(Cost(), UNKNOWN, why=f"no rule for {op.primitive!r}")
+    try:
+        return Priced(found.formula(op), found.status)
+    except UnknownCostError as e:
+        return Priced(Cost(), UNKNOWN, why=str(e))
 
 
 def is_float(dtype: str) -> bool:

@@ -1,0 +1,107 @@
+"""A function -> the lowered program that travels to a compiler: a jax.export artifact with its scopes, no user code.
+
+The one file of this folder that runs jax in the user's process. Nothing is compiled here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from costtrace.arguments import name_of
+from costtrace.doors import cudnn_traceable
+from costtrace.errors import CosttraceError, TraceError
+
+FRAMES = "jax_traceback_in_locations_limit"
+"""How many stack frames an operation's location holds. One: the user's line, the same from wherever it is called."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What a compiler is given. `mesh`: axis -> size of the devices it is sharded over, {} for one device."""
+
+    name: str
+    platform: str
+    artifact: bytes
+    mesh: dict[str, int]
+    donated: tuple[int, ...] = ()
+    """Positions of flat arguments whose buffers the program may reuse."""
+
+    @property
+    def digest(self) -> str:
+        """Equal for equal programs: what a cache may be keyed by."""
+        rest = json.dumps([self.platform, self.mesh, self.donated]).encode()
+        return hashlib.sha256(self.artifact + rest).hexdigest()
+
+
+def lowered(fn: Callable[..., Any], args: tuple[Any, ...], platform: str,
+            jit: Mapping[str, Any] | None = None) -> Program:
+    """`fn` on abstract `args`, lowered for "tpu" or "cuda" without a device. Shardings over an AbstractMesh travel along.
+
+    jit: keyword arguments as for jax.jit. Raises TraceError where jax cannot trace, lower or export the function.
+    """
+    import jax
+
+    jitted = fn if hasattr(fn, "trace") and not jit else jax.jit(fn, **(jit or {}))
+    try:
+        with cudnn_traceable(), _one_frame():
+            donated = [info.donated for info in jax.tree.leaves(jitted.trace(*args).args_info)]
+            exported = _exported(jitted, args, platform, [])
+            artifact = bytes(exported.serialize())
+    except CosttraceError:
+        raise
+    except ImportError as e:
+        raise TraceError(f"jax cannot export {name_of(fn)}: {e}: pip install flatbuffers") from e
+    except Exception as e:  # the user's function and jax's lowering may raise anything
+        raise TraceError(f"{name_of(fn)} cannot be lowered for {platform}: {type(e).__name__}: {_line(e)}") from e
+    return Program(name_of(fn), platform, artifact, _mesh(args, exported.nr_devices),
+                   tuple(n for n, given in enumerate(donated) if given))
+
+
+def _exported(jitted: Any, args: tuple[Any, ...], platform: str, allowed: list[str]) -> Any:
+    """The export; custom calls that jax keeps no promise for are allowed, since the versions here are pinned."""
+    from jax import export
+
+    try:
+        checks = [export.DisabledSafetyCheck.custom_call(name) for name in allowed]
+        return export.export(jitted, platforms=(platform,), disabled_checks=checks)(*args)
+    except ValueError as e:
+        found = re.findall(r"custom_call @([\w.$]+)|custom_call\(?['\"]([\w.$]+)", str(e))
+        names = [a or b for a, b in found if (a or b) not in allowed]
+        if "compatibility guarantee" not in str(e) or not names:
+            raise
+        return _exported(jitted, args, platform, [*allowed, *names])
+
+
+@contextlib.contextmanager
+def _one_frame() -> Iterator[None]:
+    import jax
+
+    before = getattr(jax.config, FRAMES, None)
+    if before is None:
+        yield
+        return
+    jax.config.update(FRAMES, 1)
+    try:
+        yield
+    finally:
+        jax.config.update(FRAMES, before)
+
+
+def _mesh(args: tuple[Any, ...], devices: int) -> dict[str, int]:
+    import jax
+
+    for leaf in jax.tree.leaves(args):
+        mesh = getattr(getattr(leaf, "sharding", None), "mesh", None)
+        if mesh is not None and mesh.size == devices and devices > 1:
+            return {str(axis): int(size) for axis, size in mesh.shape.items()}
+    return {"devices": devices} if devices > 1 else {}
+
+
+def _line(e: Exception) -> str:
+    return next((line.strip() for line in str(e).splitlines() if line.strip()), "no message").rstrip(".")
