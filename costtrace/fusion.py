@@ -22,6 +22,9 @@ Touches = dict[Key, list[Region] | None]
 Side = dict[Frame, Touches]
 
 
+INPUTS = "(inputs)"
+
+
 @dataclass(slots=True)
 class Bytes:
     """Bytes of one call. fused: of each scope frame and the root, summed over its instances. own: each scope's ops
@@ -32,6 +35,8 @@ class Bytes:
     unfused: list[int]
     weights: dict[str, int]
     """Parameter bytes read under each scope path and its prefixes ("" is the program), each byte once."""
+    traffic: dict[tuple[str, str], int]
+    """{(from, to): bytes that the scope `to` reads of what the scope `from` made}; from is INPUTS for arguments."""
 
 
 def bytes_of(trace: Trace, storage: Storage) -> Bytes:
@@ -70,6 +75,7 @@ class _Fold:
             {f: _inside(f, self.own_reads) + _outside(self.own_writes.get(f, {})) for f in own},
             self.unfused,
             self.weight_bytes(),
+            self.traffic(),
         )
 
     # -- events
@@ -238,6 +244,16 @@ class _Fold:
                 [f for f in far if f not in shared and f.scope is f],
             )
         return self.paths[key]
+
+    def traffic(self) -> dict[tuple[str, str], int]:
+        out: dict[tuple[str, str], int] = defaultdict(int)
+        for frame, touches in self.own_reads.items():
+            inside = _loops(frame)
+            for (root, lead), regions in touches.items():
+                made = root.frame if root.kind not in ("input", "const") else None
+                nbytes = _nbytes(root, volume(_shape(root, lead), regions, inside, frame.repeat))
+                out[made.scope_path if made else INPUTS, frame.scope_path] += frame.repeat * nbytes
+        return dict(out)
 
     def weight_bytes(self) -> dict[str, int]:
         total: dict[str, Touches] = defaultdict(dict)

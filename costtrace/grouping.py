@@ -7,7 +7,7 @@ from collections import defaultdict
 
 from costtrace.core import Cost
 from costtrace.errors import UsageError
-from costtrace.profiler import BY, Profile, Row, worst
+from costtrace.summary import BY, Profile, Row, worst
 
 NUMBERED = re.compile(r"((?:^|(?<=[_.\-]))\d+|\[\d+\])$")
 """The number that tells siblings apart: layers_0, blocks.3, layers[2], 7."""

@@ -1,155 +1,23 @@
-"""Trace -> Profile: the one fold. A Profile holds no jax and no arrays; it saves to JSON and loads without jax."""
+"""Trace -> Profile: the one fold. Every op priced once, its bytes beside it, added up by scope, parameter and line."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
-from costtrace.core import EXACT, MODELLED, UNKNOWN, Cost, Note, Op, Priced, Trace
-from costtrace.errors import FormatError, UnknownCostError
+from costtrace.core import UNKNOWN, Cost, Note, Op, Priced, Trace
+from costtrace.errors import UnknownCostError
 from costtrace.fusion import bytes_of
 from costtrace.memory import Peak, peak_of
 from costtrace.rules import RULES
 from costtrace.rules.table import priced
 from costtrace.storage import Storage
+from costtrace.summary import Profile, Record, Row, worst
 
-SCHEMA = "costtrace.profile/1"
-BY = ("scope", "primitive", "dtype", "phase", "weight", "line", "layer")
-ORDER = (EXACT, MODELLED, UNKNOWN)
 _FREE = Cost()
-
-
-def worst(statuses: Iterable[str]) -> str:
-    """The least certain of some statuses."""
-    return max(statuses, key=ORDER.index, default=EXACT)
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """All ops of one scope, phase, primitive and operand dtype, added up over their executions."""
-
-    scope: str
-    phase: str
-    primitive: str
-    dtype: str
-    status: str
-    ops: int
-    cost: Cost
-
-    @classmethod
-    def of(cls, *fields: Any) -> Record:
-        """The record with these fields, in their order above."""
-        return cls(*fields)
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One line of a view. For `by` other than scope, layer and weight, fused and scoped bytes are not defined."""
-
-    key: str
-    cost: Cost
-    status: str = EXACT
-    instances: int = 1
-    useful_flops: int = 0
-    whole: bool = True
-    """False where bytes_fused and bytes_scoped are not defined (the row is no kernel)."""
-
-
-@dataclass
-class Profile:
-    """What one call of a function costs, per device. `total`, `status`, `notes`, `peak`, `rows()`, `scopes()`."""
-
-    name: str
-    total: Cost
-    status: str
-    notes: list[Note]
-    parameters: int
-    peak: Peak
-    records: list[Record]
-    by_scope: dict[str, Cost]
-    """Every scope path ("" is the program), its subtree; fused: its instances as one kernel each, summed."""
-    instances: dict[str, int]
-    by_weight: dict[str, Cost] = field(default_factory=dict)
-    useful_flops: int = 0
-    line_costs: Callable[[], dict[str, Cost]] | dict[str, Cost] = field(default_factory=dict, compare=False)
-    """{source line: Cost}, or the function that finds it when it is first asked for (it costs as much as the rest)."""
-
-    @property
-    def exact(self) -> bool:
-        return self.status == EXACT
-
-    def scopes(self) -> dict[str, Cost]:
-        """{scope path: Cost of that scope and all under it}; siblings are never merged."""
-        return {path: cost for path, cost in self.by_scope.items() if path}
-
-    def weights(self) -> dict[str, Cost]:
-        """{parameter path and each prefix: Cost of the ops that read a parameter under it}. An op that reads two
-        parameters is in both, so the values do not add up."""
-        return dict(self.by_weight)
-
-    def lines(self) -> dict[str, Cost]:
-        """{the user's source line, 'model.py:31 (forward)': Cost of the ops it made}; fused bytes are not defined."""
-        if not isinstance(self.line_costs, dict):
-            self.line_costs = self.line_costs()
-        return self.line_costs
-
-    def rows(self, by: str = "scope", depth: int | None = None, merge: bool = True) -> list[Row]:
-        """The program cut into rows by scope, primitive, dtype, phase, weight, line or layer (scope, unmerged).
-
-        depth: scopes deeper than this are folded into their ancestor. Raises UsageError for another `by`.
-        """
-        from costtrace import grouping
-
-        return grouping.rows(self, by, depth, merge)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "schema": SCHEMA, "name": self.name, "status": self.status, "parameters": self.parameters,
-            "useful_flops": self.useful_flops, "total": self.total.to_dict(),
-            "notes": [[n.kind, n.scope, n.text] for n in self.notes],
-            "peak": [self.peak.nbytes, self.peak.scope, self.peak.primitive, [list(a) for a in self.peak.alive]],
-            "records": [[r.scope, r.phase, r.primitive, r.dtype, r.status, r.ops, r.cost.to_dict()]
-                        for r in self.records],
-            "lines": {k: c.to_dict() for k, c in self.lines().items()},
-            "scopes": {k: c.to_dict() for k, c in self.by_scope.items()}, "instances": self.instances,
-            "weights": {k: c.to_dict() for k, c in self.by_weight.items()},
-        }  # fmt: skip
-
-    def to_json(self) -> str:
-        """All of the profile as text; `from_json` gives an equal profile back, without jax."""
-        return json.dumps(self.to_dict())
-
-    @classmethod
-    def from_json(cls, text: str) -> Profile:
-        """The profile that `to_json` wrote. Raises FormatError for other text or another schema."""
-        try:
-            data = json.loads(text)
-            found = data.get("schema") if isinstance(data, dict) else None
-        except ValueError as e:
-            raise FormatError(f"not a saved profile: {e}") from None
-        if found != SCHEMA:
-            raise FormatError(
-                f"this profile has schema {found!r}, this costtrace reads {SCHEMA!r}: save it again with this version"
-            )
-        peak = data["peak"]
-        return cls(
-            data["name"], Cost.from_dict(data["total"]), data["status"], [Note(*n) for n in data["notes"]],
-            data["parameters"], Peak(peak[0], peak[1], peak[2], [(a, b) for a, b in peak[3]]),
-            [Record.of(*r[:-1], Cost.from_dict(r[-1])) for r in data["records"]],
-            {k: Cost.from_dict(c) for k, c in data["scopes"].items()}, dict(data["instances"]),
-            {k: Cost.from_dict(c) for k, c in data["weights"].items()}, data["useful_flops"],
-            {k: Cost.from_dict(c) for k, c in data["lines"].items()},
-        )  # fmt: skip
-
-    def _repr_html_(self) -> str:
-        from costtrace.report.notebook import html
-
-        return html(self)
 
 
 def profile(
@@ -283,6 +151,7 @@ def folded(trace: Trace) -> Profile:
         instances,
         _weights(trace, storage, prices, moved.unfused),
         total.flops,
+        moved.traffic,
         lambda: _lines(trace, prices, moved.unfused),
     )
 
@@ -370,4 +239,4 @@ def _ancestors(leaf: str) -> list[str]:
     return out
 
 
-__all__ = ["BY", "Peak", "Profile", "Record", "Row", "folded", "profile", "worst"]
+__all__ = ["Peak", "Profile", "Row", "folded", "profile"]

@@ -24,7 +24,7 @@ Needs = list[frozenset[int]]
 Key = tuple[tuple[str, str, int], ...]
 """A place in the program: (kind, name, identity) of each call, loop trip and scope around it."""
 
-WIDTHS = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2, "float4_e2m1fn": 4}
+WIDTHS = {"none": 0, "int4": 4, "uint4": 4, "int2": 2, "uint2": 2, "float4_e2m1fn": 4}
 
 
 @dataclass
@@ -57,10 +57,12 @@ class Machine:
     """Width of every number's element."""
     buffer: list[int] = field(default_factory=list)
     """First number of every number's buffer."""
+    asked: set[int] = field(default_factory=set)
 
     def new(self, shape: tuple[int, ...], dtype: Any) -> Numbers:
         start, size = len(self.bits), math.prod(shape)
-        self.bits += [WIDTHS.get(str(dtype), np.dtype(dtype).itemsize * 8)] * size
+        width = WIDTHS.get(str(dtype))
+        self.bits += [np.dtype(dtype).itemsize * 8 if width is None else width] * size
         self.buffer += [start] * size
         return np.arange(start, start + size).reshape(shape)
 
@@ -76,6 +78,12 @@ class Machine:
         assert len(needs) == out.size, (primitive, len(needs), out.size)
         self.steps.append(Step(primitive, place, dict(zip(out.ravel().tolist(), needs, strict=True))))
         return out
+
+    def ask(self, place: Key, numbers: Numbers) -> None:
+        """A step without a result that reads `numbers`: a branch's predicate."""
+        n = int(self.new((1,), "none").item())
+        self.asked.add(n)
+        self.steps.append(Step("cond", place, {n: _set(*numbers.ravel())}))
 
     def whole(self, numbers: Numbers) -> bool:
         """True where the array is one or more whole buffers, made by a step, one after the other in their order."""
@@ -173,10 +181,15 @@ def _dynamic_slice(values: list[Value], p: Any, shape: tuple[int, ...]) -> Needs
 
 
 def _dynamic_update_slice(values: list[Value], p: Any, shape: tuple[int, ...]) -> Needs:
-    x, update = values[0].numbers.copy(), values[1].numbers
-    x[_window(_starts(values[2:]), update.shape, x.shape)] = update
-    starts = _set(*(int(v.numbers) for v in values[2:]))
-    return [_set(n) | starts for n in x.ravel()]
+    x, update = values[0].numbers, values[1].numbers
+    box, starts = _window(_starts(values[2:]), update.shape, x.shape), _set(*(int(v.numbers) for v in values[2:]))
+    out, new = np.empty(x.shape, object), np.empty(update.shape, object)
+    for at in np.ndindex(*x.shape):
+        out[at] = _set(x[at])
+    for at in np.ndindex(*update.shape):
+        new[at] = _set(update[at]) | starts
+    out[box] = new
+    return list(out.ravel())
 
 
 def _index(values: list[Value], known: int, dims: Any, row: tuple[int, ...], batching: Any) -> list[int]:
@@ -304,6 +317,7 @@ class Runner:
         if name == "scan":
             return self.scan(p, ins, here)
         if name == "cond":
+            self.machine.ask(at, ins[0].numbers)
             return self.closed(max(p["branches"], key=lambda b: len(b.jaxpr.eqns)), ins[1:], here)
         body = next((p[key] for key in CALLS if key in p), None)
         if body is not None:
@@ -400,29 +414,28 @@ def accounts(fn: Callable[..., Any], args: tuple[Any, ...], donate: tuple[int, .
             runner.donated |= set(values[-1].numbers.ravel().tolist())
     consts = [runner.constant(c) for c in closed.consts]
     inputs = len(machine.bits)
-    results, returned = [], set()
-    for v, out in zip(runner.run(jaxpr, consts, [v for v, u in zip(values, used, strict=True) if u], ()),
-                      jaxpr.outvars, strict=True):  # fmt: skip
-        flat = v.numbers.ravel()
-        if flat.size and flat.min() < 0:  # written in the program
-            v = Value(machine.make("copy", v.place, out.aval, [_set(n) for n in flat]))
-        elif not any(int(n) in runner.donated for n in flat) and (not machine.whole(v.numbers) or set(flat) & returned):
-            v = Value(machine.make("copy", v.place, out.aval, [_set(n) for n in flat]))
-        results.append(v)
-        returned |= set(v.numbers.ravel())
-    return _Counter(machine, inputs, {int(n) for v in results for n in v.numbers.ravel() if n >= inputs}).all()
+    results: list[frozenset[int]] = []
+    found = runner.run(jaxpr, consts, [v for v, u in zip(values, used, strict=True) if u], ())
+    for v, out in zip(found, jaxpr.outvars, strict=True):
+        numbers = v.numbers
+        needs = [_set(n) for n in numbers.ravel()]
+        if not any(needs) or not (runner.donated & set(numbers.ravel()) or machine.whole(numbers)):
+            numbers = machine.make("copy", v.place, out.aval, needs)
+        results.append(frozenset(n for n in numbers.ravel().tolist() if n >= inputs))
+    return _Counter(machine, results).all()
 
 
 @dataclass
 class _Counter:
     machine: Machine
-    inputs: int
-    results: set[int]
+    arrays: list[frozenset[int]]
+    """Elements of each result. One that is in two results is written twice."""
 
     def all(self) -> dict[str, Account]:
+        self.results = frozenset().union(*self.arrays)
         self.steps = self.folded()
         self.maker = {n: i for i, s in enumerate(self.steps) for n in s.needs}
-        self.wanted = set(self.results)
+        self.wanted = set(self.results) | self.machine.asked
         for s in reversed(self.steps):
             for n, needs in s.needs.items():
                 if n in self.wanted:
@@ -472,11 +485,19 @@ class _Counter:
                     entering |= {m for m in needs if self.maker.get(m, -1) not in steps}
                     if n in self.results or self.readers[n] - steps:
                         leaving.add(n)
-        return self.machine.nbytes(entering) + self.machine.nbytes(leaving)
+        return self.machine.nbytes(entering) + self.written(leaving)
+
+    def written(self, numbers: set[int]) -> int:
+        """Bytes of writing these: once each, and once more for every further result that an element is in."""
+        seen, total = set[int](), self.machine.nbytes(numbers)
+        for array in self.arrays:
+            total += self.machine.nbytes(array & numbers & seen)
+            seen |= array
+        return total
 
     def unfused(self, steps: set[int]) -> int:
         total = 0
         for i in steps:
             needs = self.steps[i].needs
-            total += self.machine.nbytes(set().union(*needs.values())) + self.machine.nbytes(needs)
+            total += self.machine.nbytes(set().union(*needs.values())) + self.written(set(needs))
         return total

@@ -254,8 +254,7 @@ def test_trips_and_weights(here: Path, run: Callable[..., str]) -> None:
         json.loads(run("trace", "mine.py:search", "--arg", "f32[8,8]", "--format", "json", *more))
         for more in ([], ["--trips", "search=40"])
     )
-    assert once["status"] == "unknown" and once["stages"][0]["rows"][0]["status"] == "unknown"
-    assert often["status"] == "modelled"
+    assert (once["status"], often["status"]) == ("unknown", "modelled")
     body = 8 * 8
     assert often["total"]["vector_flops"] - once["total"]["vector_flops"] >= 39 * body
     arguments = ["--arg", "f32[2,4]", "--arg", "f32[4,8]", "--weights", "w"]

@@ -35,8 +35,9 @@ ORDER = [
     "lines",
     "fusion",
     "memory",
-    "profiler",
+    "summary",
     "grouping",
+    "profiler",
     "chipfile",
     "chip",
     "capacity",
@@ -55,7 +56,7 @@ ORDER = [
     "cli/*",
     "__main__",
 ]
-UPWARD = {("profiler", "grouping"), ("profiler", "report/notebook")}  # methods by which a Profile shows itself
+UPWARD = {("summary", "grouping"), ("summary", "report/notebook")}  # methods by which a Profile shows itself
 JAX = {"arguments", "doors", "lines", "trace", "weight", "model", "evidence/*"}
 JAX_FILES = {"cli/trace"}  # makes abstract arrays of --arg
 PRIVATE = {"doors", "evidence/*"}

@@ -253,7 +253,7 @@ def test_status_is_marked_and_its_notes_shown() -> None:
             return jax.lax.cond(x.sum() > 0, lambda x: x @ x, lambda x: x, x)
 
     page = text.page(document("either", {}, V6E, [("either", 1, profile(either, array(8, 8)))]))
-    assert "either ~ x1" in page and "~ modelled" in page and "note dearest-arm: either: " in page
+    assert "either ~ x1" in page and "~ modelled" in page and "note branch: either: " in page
 
 
 def test_notes_are_grouped_until_asked_for() -> None:

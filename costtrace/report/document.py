@@ -110,7 +110,11 @@ def _stage(name: str, calls: int, profile: Profile, chip: Chip, grouping: Groupi
         "status": profile.status,
         "total": profile.total.to_dict(),
         "peak_bytes": profile.peak.nbytes,
-        "peak": dataclasses.asdict(profile.peak),
+        "peak": {
+            "scope": profile.peak.scope,
+            "primitive": profile.peak.primitive,
+            "alive": [{"value": label, "bytes": nbytes} for label, nbytes in profile.peak.alive],
+        },
         **_times(profile.total, chip, named, grouping.efficiency),
         **_useful(profile.total, profile.useful_flops, chip, grouping.efficiency),
         "rows": [_row(row, chip, named, grouping) for row in rows_of(name, profile, grouping)],

@@ -97,6 +97,7 @@ def _head(doc: Document) -> list[str]:
     numbers = {n["key"]: n for n in doc["numbers"]}
     wanted = [(key.partition(".")[2], n) for key, n in numbers.items() if key.startswith("matrix.")]
     wanted += [("HBM", numbers["hbm.bandwidth"])] if "hbm.bandwidth" in numbers else []
+    wanted = [(what, numbers.get(f"efficiency.{what.lower()}", n)) for what, n in wanted]
     peaks = [f"{n['text']} {what} [{n['tag']}]" for what, n in wanted]
     rates = "at measured rates" if doc["efficiency"] else "at peak rates"
     first = f"{doc['model']}: {config}" if config else doc["model"]

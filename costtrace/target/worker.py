@@ -25,7 +25,7 @@ from costtrace.errors import CosttraceError
 CHILD = Path(__file__).with_name("child.py")
 TIME_LIMIT_S = 3600.0
 POLL_S = 0.05
-SECRETIVE = ("JAX_", "XLA_", "TPU_", "LIBTPU_", "TF_", "CUDA_", "PYTHON")
+WITHHELD = ("JAX_", "XLA_", "TPU_", "LIBTPU_", "TF_", "CUDA_", "PYTHON")
 """Variables of the user's that would change what is compiled: the child does not get them."""
 
 
@@ -144,7 +144,7 @@ class _Child:
 
 
 def _environment(request: Request) -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(SECRETIVE)}
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(WITHHELD)}
     return {**kept, "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3", **request.environment}
 
 
