@@ -27,9 +27,11 @@ if TYPE_CHECKING:
         UnknownCostError,
         UsageError,
     )
+    from costtrace.memory import Peak
     from costtrace.model import Model, Stage, param, scope, stack
-    from costtrace.profiler import Peak, Profile, Row, profile
+    from costtrace.profiler import profile
     from costtrace.rules.table import rule
+    from costtrace.summary import Profile, Row
 
 _HOME = {
     "costtrace.chip": ("Chip",),
@@ -44,9 +46,11 @@ _HOME = {
         "UnknownCostError",
         "UsageError",
     ),
+    "costtrace.memory": ("Peak",),
     "costtrace.model": ("Model", "Stage", "param", "scope", "stack"),
-    "costtrace.profiler": ("Peak", "Profile", "Row", "profile"),
+    "costtrace.profiler": ("profile",),
     "costtrace.rules.table": ("rule",),
+    "costtrace.summary": ("Profile", "Row"),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 

@@ -72,15 +72,17 @@ class Frame:
 
     `trips` is a loop's trip count (1 elsewhere); `repeat` the product of the loops at and above this frame: how often
     what lies in it runs. `scope` is the innermost scope (or root) frame at or above it; `path` its scope path.
+    `status`: how well this frame's own trips, or the choice of this arm, are known.
     """
 
-    __slots__ = ("parent", "kind", "name", "trips", "repeat", "depth", "path", "phase", "scope", "index")
+    __slots__ = ("parent", "kind", "name", "trips", "repeat", "depth", "path", "phase", "scope", "index", "status")
 
     def __init__(
         self, parent: Frame | None, kind: str, name: str = "", trips: int = 1, phase: str = FORWARD, index: int = 0
     ) -> None:
         self.parent, self.kind, self.name, self.trips, self.phase = parent, kind, name, trips, phase
         self.index = index  # order of creation: tells instances of one path apart
+        self.status = EXACT
         if parent is None:
             self.depth, self.repeat = 0, trips
             self.path: tuple[str, ...] = ()

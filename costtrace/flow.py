@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from costtrace import dce, fold
-from costtrace.core import FORWARD, MODELLED, UNKNOWN, Carry, Edge, Frame, Note, Op, Value
+from costtrace.core import EXACT, FORWARD, MODELLED, UNKNOWN, Carry, Edge, Frame, Note, Op, Value
 from costtrace.kernel import priced_kernel
 from costtrace.rules.table import priced
 
@@ -67,9 +67,10 @@ def while_(walk: Walk, eqn: Any, mask: tuple[bool, ...], operands: list[Value], 
     p = eqn.params
     nc, nb = p["cond_nconsts"], p["body_nconsts"]
     start = operands[nc + nb :]
-    trips = _trip_count(walk, p, operands, at)
+    trips, status = _trip_count(walk, p, operands, at)
     test = walk.child(at, "loop", trips=trips + 1, phase=phase)
     loop = walk.child(at, "loop", trips=trips, phase=phase)
+    test.status = loop.status = status
     kept, _ = dce.while_masks(eqn, mask, walk.live)
     body = dce.opened(p["body_jaxpr"])
     state = _carried(walk, body.invars[nb:], body.outvars, start, loop)
@@ -80,23 +81,25 @@ def while_(walk: Walk, eqn: Any, mask: tuple[bool, ...], operands: list[Value], 
     return _finals(walk, loop, start, state, ends, kept, eqn.outvars)
 
 
-def _trip_count(walk: Walk, params: Mapping[str, Any], operands: list[Value], at: Frame) -> int:
+def _trip_count(walk: Walk, params: Mapping[str, Any], operands: list[Value], at: Frame) -> tuple[int, str]:
+    """(trips, how well they are known) of a while loop."""
     known = fold.trips(params, [v.literal for v in operands])
     if known is not None:
-        return known
+        return known, EXACT
     scope = at.scope_path
     for key in (scope, scope or "."):
         if key in walk.trips:
             walk.trips_used.add(key)
             walk.note("assumed-trip", at, f"a loop's trip count was given: {walk.trips[key]}", MODELLED)
-            return walk.trips[key]
+            return walk.trips[key], MODELLED
     walk.note(
         "unknown-trip",
         at,
-        f"a loop's trip count depends on data: one trip is counted; give it with trips={{{scope or '.'!r}: n}}",
+        "a loop's trip count depends on data: one trip is counted; "
+        f"give it with trips={{{scope or '.'!r}: n}} (--trips {scope or '.'}=n)",
         UNKNOWN,
     )
-    return 1
+    return 1, UNKNOWN
 
 
 def cond(walk: Walk, eqn: Any, mask: tuple[bool, ...], operands: list[Value], at: Frame, phase: str) -> list[Value]:
@@ -104,17 +107,19 @@ def cond(walk: Walk, eqn: Any, mask: tuple[bool, ...], operands: list[Value], at
     if len(arms) == 1 or which is not None:
         arm = arms[0] if len(arms) == 1 else arms[min(max(int(which), 0), len(arms) - 1)]
         return walk.body(arm, rest, mask, walk.child(at, "call", phase=phase), phase)
+    walk.out.ops.append(Op("cond", (operands[0],), (), {}, at, phase, eqn.source_info))  # the predicate is read
     marks = (len(walk.out.ops), len(walk.out.carries))
     best: tuple[Any, ...] | None = None
     prices = set()
     for i, arm in enumerate(arms):
-        results = walk.body(arm, rest, mask, walk.child(at, "call", phase=phase), phase)
+        frame = walk.child(at, "call", phase=phase)
+        results = walk.body(arm, rest, mask, frame, phase)
         ops, carries = walk.out.ops[marks[0] :], walk.out.carries[marks[1] :]
         del walk.out.ops[marks[0] :], walk.out.carries[marks[1] :]
         price = _price(ops)
         prices.add(price)
         if best is None or price > best[0]:
-            best = (price, i, ops, carries, results)
+            best = (price, i, ops, carries, results, frame)
     assert best is not None
     walk.out.ops.extend(best[2])
     walk.out.carries.extend(best[3])
@@ -125,8 +130,7 @@ def cond(walk: Walk, eqn: Any, mask: tuple[bool, ...], operands: list[Value], at
             f"a branch depends on data: its dearest of {len(arms)} arms (number {best[1]}) is counted",
             MODELLED,
         )
-    read = Op("cond", (operands[0],), (), {}, at, phase, eqn.source_info)
-    walk.out.ops.append(read)
+        best[5].status = MODELLED
     return best[4]
 
 

@@ -35,6 +35,8 @@ class Bytes:
     unfused: list[int]
     weights: dict[str, int]
     """Parameter bytes read under each scope path and its prefixes ("" is the program), each byte once."""
+    parameters: dict[str, int]
+    """Bytes read of each parameter, by its path."""
     traffic: dict[tuple[str, str], int]
     """{(from, to): bytes that the scope `to` reads of what the scope `from` made}; from is INPUTS for arguments."""
 
@@ -74,7 +76,7 @@ class _Fold:
             {f: _inside(f, self.reads) + _outside(self.writes.get(f, {})) for f in frames},
             {f: _inside(f, self.own_reads) + _outside(self.own_writes.get(f, {})) for f in own},
             self.unfused,
-            self.weight_bytes(),
+            *self.weight_bytes(),
             self.traffic(),
         )
 
@@ -255,18 +257,21 @@ class _Fold:
                 out[made.scope_path if made else INPUTS, frame.scope_path] += frame.repeat * nbytes
         return dict(out)
 
-    def weight_bytes(self) -> dict[str, int]:
-        total: dict[str, Touches] = defaultdict(dict)
+    def weight_bytes(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Parameter bytes by scope path, and by parameter."""
+        total: dict[str, Touches] = {"": {}}
         for path, touches in self.weights.items():
             names = path.split("/") if path else []
             for depth in range(len(names) + 1):
-                into = total["/".join(names[:depth])]
+                into = total.setdefault("/".join(names[:depth]), {})
                 for key, regions in touches.items():
                     _merge(into, key, regions)
-        return {
-            path: sum(_nbytes(root, volume(_shape(root, lead), r)) for (root, lead), r in touches.items())
-            for path, touches in total.items()
-        }
+        sizes = {path: {key: _nbytes(key[0], volume(_shape(*key), r)) for key, r in touches.items()}
+                 for path, touches in total.items()}  # fmt: skip
+        parameters: dict[str, int] = defaultdict(int)
+        for (root, _), n in sizes[""].items():
+            parameters[root.weight or ""] += n
+        return {path: sum(each.values()) for path, each in sizes.items()}, dict(parameters)
 
 
 def _but_last(p: Piece, loop: Frame) -> Piece:

@@ -20,9 +20,8 @@ def rows(profile: Profile, by: str, depth: int | None, merge: bool) -> list[Row]
     if by in ("scope", "layer"):
         return _by_scope(profile, depth, merge and by == "scope")
     if by == "weight":
-        return [
-            Row(path, cost, profile.status, whole=False) for path, cost in _leaves(profile.by_weight, depth).items()
-        ]
+        leaves = _leaves(profile.by_weight, depth)
+        return [Row(path, cost, profile.status, 1, cost.flops, False) for path, cost in leaves.items()]
     if by == "line":
         return [Row(line, cost, profile.status, 1, cost.flops, False) for line, cost in profile.lines().items()]
     groups: dict[str, list[tuple[Cost, str, int]]] = defaultdict(list)

@@ -8,9 +8,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from costtrace.core import UNKNOWN, Cost, Note, Op, Priced, Trace
+from costtrace.core import UNKNOWN, Cost, Frame, Note, Op, Priced, Trace
 from costtrace.errors import UnknownCostError
-from costtrace.fusion import bytes_of
+from costtrace.fusion import Bytes, bytes_of
 from costtrace.memory import Peak, peak_of
 from costtrace.rules import RULES
 from costtrace.rules.table import priced
@@ -120,10 +120,19 @@ def folded(trace: Trace) -> Profile:
     storage = Storage(trace)
     moved = bytes_of(trace, storage)
     prices, sums = Prices(), Sums()
+    known: dict[Frame, str] = {}
     for op in trace.ops:
         price = prices(op)
+        if op.frame not in known:
+            known[op.frame] = worst(f.status for f in op.frame.up())
         first = op.inputs or op.outputs
-        key = (op.frame.scope, op.phase, op.primitive, first[0].dtype if first else "", price.status)
+        key = (
+            op.frame.scope,
+            op.phase,
+            op.primitive,
+            first[0].dtype if first else "",
+            worst((price.status, known[op.frame])),
+        )
         sums.add(key, price.cost, op.frame.repeat, moved.unfused[op.index])
     records = [Record.of(key[0].scope_path, *key[1:], count, cost) for key, count, cost in sums.items()]
     by_scope, instances = _scopes(trace, moved, records)
@@ -149,7 +158,7 @@ def folded(trace: Trace) -> Profile:
         records,
         by_scope,
         instances,
-        _weights(trace, storage, prices, moved.unfused),
+        _weights(trace, storage, prices, moved),
         total.flops,
         moved.traffic,
         lambda: _lines(trace, prices, moved.unfused),
@@ -199,7 +208,7 @@ def _scopes(trace: Trace, moved: Any, records: list[Record]) -> tuple[dict[str, 
 CASTS = ("convert_element_type", "reduce_precision", "copy")
 
 
-def _weights(trace: Trace, storage: Storage, prices: Prices, unfused: list[int]) -> dict[str, Cost]:
+def _weights(trace: Trace, storage: Storage, prices: Prices, moved: Bytes) -> dict[str, Cost]:
     """Ops that read a parameter directly or through views, casts and scan slices, by the parameter's path."""
     if not any(v.weight for v in trace.inputs):
         return {}
@@ -222,11 +231,14 @@ def _weights(trace: Trace, storage: Storage, prices: Prices, unfused: list[int])
         if storage.is_view(op) or op.primitive in CASTS or op.primitive == "transpose":
             for v in op.outputs:
                 carries[v] = read
-        sums.add(read, prices(op).cost, op.repeat, unfused[op.index])
+        sums.add(read, prices(op).cost, op.repeat, moved.unfused[op.index])
     out: dict[str, Cost] = defaultdict(Cost)
     for read, _, cost in sums.items():
         for path in {p for leaf in read for p in _ancestors(leaf)}:
             out[path] = out[path] + cost
+    for leaf, nbytes in moved.parameters.items():
+        for path in _ancestors(leaf):
+            out[path] = out[path] + Cost(weight_bytes=nbytes)
     return dict(out)
 
 

@@ -11,8 +11,10 @@ from pathlib import Path
 import click
 import pytest
 
+from costtrace import model
 from costtrace.cli import main
 from costtrace.cli.argument import Array, parse
+from costtrace.cli.group import COMMANDS
 
 MINE = """
 import jax
@@ -73,6 +75,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "wrong.py").write_text("def f(:\n")
     (tmp_path / "clash.py").write_text(MODEL.replace("tokens: int", "depth: int"))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
     return tmp_path
 
 
@@ -90,10 +93,8 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
 
 GOLDEN = {
-    "help.txt": "--help",
     "klein-help.txt": "klein --help",
     "trace-help.txt": "trace --help",
-    "models.txt": "models",
     "chips.txt": "chips",
     "chips-v6e.txt": "chips v6e",
     "klein.txt": "klein",
@@ -222,6 +223,15 @@ def test_needs_neither_jax_nor_numpy(command: str) -> None:
 def test_python_m_and_the_exit_code() -> None:
     done = subprocess.run([sys.executable, "-m", "costtrace", "klien"], capture_output=True, text=True, check=False)
     assert done.returncode == 2 and done.stdout == "" and done.stderr.count("\n") == 1
+
+
+def test_help_and_models_name_what_there_is(run: Callable[..., str]) -> None:
+    page, listed = run("--help"), run("models")
+    assert page.startswith("Usage: costtrace [OPTIONS] MODEL|COMMAND [OPTIONS]\n")
+    for command in COMMANDS:
+        assert f"\n  {command} " in page
+    for name, title in model.names().items():
+        assert f"\n  {name} " in page and f"\n{name} " in listed and title in listed
 
 
 def test_without_arguments_it_is_help(run: Callable[..., str]) -> None:

@@ -139,7 +139,7 @@ def _row(row: Row, chip: Chip, named: bool, grouping: Grouping) -> Document:
         "cost": row.cost.to_dict() | ({} if row.whole else {"bytes_fused": None, "bytes_scoped": None}),
         **_times(row.cost, chip, named, grouping.efficiency, whole=row.whole),
         "share": None,
-        **_useful(row.cost, row.useful_flops, chip, grouping.efficiency),
+        **({} if grouping.by == "weight" else _useful(row.cost, row.useful_flops, chip, grouping.efficiency)),
     }
 
 

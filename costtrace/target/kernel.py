@@ -1,13 +1,15 @@
 """A module -> the kernels that run, each with how often, its work, its traffic and the op_name it belongs to.
 
 Loops, branches and calls are walked; a loop's trip count is the compiler's own record, or is read from its condition.
-A kernel without a name belongs where the heaviest named instruction inside it does; else where the first named kernel
-does that waits for its result (through copies and the edge of the loop); else where its first named operand does;
-else to the compiler.
+A kernel belongs to its own name. Without one, or with a name outside every scope, it belongs where the heaviest named
+instruction inside it does. Without one still (or with one that jax gives to its slicing of a loop's inputs), it belongs
+where the first named kernel does that waits for its result, through copies and the edge of the loop; else where its
+first named operand does; else to the compiler.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 
 from costtrace.core import Note
@@ -121,10 +123,14 @@ class _Walk:
 
     def named(self, computation: Computation, i: Instruction, loop: dict[str, Computation]) -> tuple[str, str]:
         """(op_name, by which rule)."""
-        if name := _own(i):
-            return name, "own"
-        if name := self.inside(i):
-            return name, "inside"
+        own, inside = _own(i), ""
+        if own and opname.scope_of(own):
+            return own, "own"
+        inside = self.inside(i)
+        if inside and (not own or opname.scope_of(inside)):
+            return inside, "inside"
+        if own:
+            return own, "own"
         if name := self.along(computation, i, loop, forward=True):
             return name, "consumer"
         if name := self.along(computation, i, loop, forward=False):
@@ -179,10 +185,14 @@ class _Walk:
         return out
 
 
+_EDGE = re.compile(r"(^jit\([^/]*\)|^[^/]*|/(while|closed_call|body|cond)|"
+                   r"/while/body/(jit\(dynamic_index_in_dim\)/?)?(dynamic_slice|dynamic_update_slice|squeeze|broadcast_in_dim)?)$")
+"""Names that say nothing: the program's own, a loop's, and those of slices at a loop's edge."""
+
+
 def _own(i: Instruction) -> str:
-    """An instruction's name, '' where it has none or only the root's (constants and parameters carry such)."""
-    name = opname.plain(i.op_name)
-    return i.op_name if "/" in name and not name.endswith(("/while", "/closed_call", "/body")) else ""
+    """An instruction's name, '' where it has none that says anything."""
+    return "" if _EDGE.search(opname.plain(i.op_name)) else i.op_name
 
 
 def _joined(above: str, name: str) -> str:

@@ -1,0 +1,122 @@
+"""Arithmetic written as text: its value under given names, and the same text with the values in place of the names.
+
+Exact where it can be: a quotient of whole numbers stays a fraction until the end. No Python beyond arithmetic,
+comparisons, names, their public attributes (res.width) and calls of the functions among the names.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import functools
+import math
+import operator
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any
+
+from costtrace.errors import UsageError
+
+
+def _quotient(a: Any, b: Any) -> Any:
+    whole = isinstance(a, int | Fraction) and isinstance(b, int | Fraction)
+    return Fraction(a, b) if whole else a / b
+
+
+OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: _quotient,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
+FUNCTIONS: dict[str, Callable[..., Any]] = {"ceil": math.ceil, "floor": math.floor, "max": max, "min": min}
+"""What every formula may call."""
+
+
+def value(text: str, names: Mapping[str, Any], place: str = "formula") -> Any:
+    """The number (or truth) that `text` is; a whole number is an int. Raises UsageError with `place` where it is none."""
+    try:
+        found = _value(_tree(text), {**FUNCTIONS, **names})
+    except (SyntaxError, ValueError, TypeError, ZeroDivisionError, OverflowError) as e:
+        said = e.msg if isinstance(e, SyntaxError) else e
+        raise UsageError(f"{place}: {text!r} is no formula: {said}: write arithmetic, like 2 * tokens * width") from None
+    except KeyError as e:
+        name = str(e.args[0])
+        near = difflib.get_close_matches(name, names, 1)
+        known = f"did you mean {near[0]}?" if near else f"it may use {', '.join(sorted(names))}"
+        raise UsageError(f"{place}: {text!r} uses {name!r}, which is not known: {known}") from None
+    return found
+
+
+def with_values(text: str, names: Mapping[str, Any]) -> str:
+    """`text` with its numbers in place of the names: "2 * S * H" as "2 * 1536 * 3072". Calls stay as they are."""
+    tree = _Values({**names}).visit(_tree(text))
+    return ast.unparse(tree)
+
+
+def names_in(text: str) -> set[str]:
+    """The names that `text` uses, functions left out."""
+    called = {node.func for node in ast.walk(_tree(text)) if isinstance(node, ast.Call)}
+    return {node.id for node in ast.walk(_tree(text)) if isinstance(node, ast.Name) and node not in called}
+
+
+@functools.cache
+def _tree(text: str) -> ast.expr:
+    return ast.parse(text.strip(), mode="eval").body
+
+
+def _value(node: ast.AST, names: Mapping[str, Any]) -> Any:
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float | str):
+        found: Any = node.value
+    elif isinstance(node, ast.Name):
+        found = names[node.id]
+    elif isinstance(node, ast.Attribute) and not node.attr.startswith("_"):
+        found = getattr(_value(node.value, names), node.attr, None)
+        if found is None:
+            raise ValueError(f"{ast.unparse(node)} is not there")
+    elif isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
+        found = OPERATORS[type(node.op)](_value(node.left, names), _value(node.right, names))
+    elif isinstance(node, ast.UnaryOp) and type(node.op) in OPERATORS:
+        found = OPERATORS[type(node.op)](_value(node.operand, names))
+    elif isinstance(node, ast.Compare):
+        ends = [_value(part, names) for part in (node.left, *node.comparators)]
+        found = all(OPERATORS[type(op)](a, b) for op, a, b in zip(node.ops, ends, ends[1:], strict=False))
+    elif isinstance(node, ast.BoolOp):
+        parts = [_value(part, names) for part in node.values]
+        found = all(parts) if isinstance(node.op, ast.And) else any(parts)
+    elif isinstance(node, ast.IfExp):
+        found = _value(node.body if _value(node.test, names) else node.orelse, names)
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
+        found = names[node.func.id](*(_value(arg, names) for arg in node.args))
+    else:
+        raise ValueError(f"{ast.unparse(node)} is not arithmetic")
+    return int(found) if isinstance(found, Fraction) and found.denominator == 1 else found
+
+
+class _Values(ast.NodeTransformer):
+    def __init__(self, names: Mapping[str, Any]) -> None:
+        self.names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:  # noqa: N802  # ast's own name for it
+        found = self.names.get(node.id)
+        if isinstance(found, Fraction):
+            found = float(found)
+        return ast.Constant(found) if isinstance(found, int | float) else node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:  # noqa: N802
+        return ast.Constant(_value(node, self.names))
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:  # noqa: N802
+        node.args = [self.visit(arg) for arg in node.args]
+        return node
