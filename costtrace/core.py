@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -254,6 +254,21 @@ class Cost:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Cost:
         return cls(**{k: data[k] for k in (*COUNTS, *TABLES) if k in data})
+
+
+def total(costs: Iterable[Cost]) -> Cost:
+    """The sum of many costs, without the costs in between."""
+    parts = list(costs)
+    if len(parts) == 1:
+        return parts[0]
+    tables = []
+    for name in TABLES:
+        table: dict[str, int] = {}
+        for part in parts:
+            for key, n in getattr(part, name).items():
+                table[key] = table.get(key, 0) + n
+        tables.append(table)
+    return Cost(*(sum([getattr(p, name) for p in parts]) for name in COUNTS), *tables)
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,9 +76,12 @@ class Demand:
         """All work but W: other dtypes, float64 divisions and roots, integers."""
         matrix = sum(n for d, n in self.cost.by_dtype.items() if d in WIDE)
         left = sum(n for d, n in self.cost.vector_by_dtype.items() if d in WIDE) - (self.flops - matrix)
-        vector = {d: n for d, n in self.cost.vector_by_dtype.items() if d not in WIDE} | ({"float64": left} if left else {})
-        return self.cost.replace(by_dtype={d: n for d, n in self.cost.by_dtype.items() if d not in WIDE},
-                                 vector_by_dtype=vector)
+        vector = {d: n for d, n in self.cost.vector_by_dtype.items() if d not in WIDE} | (
+            {"float64": left} if left else {}
+        )
+        return self.cost.replace(
+            by_dtype={d: n for d, n in self.cost.by_dtype.items() if d not in WIDE}, vector_by_dtype=vector
+        )
 
     def executed(self, scheme: Scheme) -> float:
         """W_mma: FLOPs in whole tiles."""
@@ -95,17 +98,32 @@ class Demand:
         return self.n_out + more
 
     def __add__(self, other: Demand) -> Demand:
-        return Demand(self.name, self.cost + other.cost, self.nbytes + other.nbytes, self.flops + other.flops,
-                      self.products + other.products, self.vector_flops + other.vector_flops, self.dense_flops + other.dense_flops,
-                      self.n_in + other.n_in, self.n_out + other.n_out)
+        return Demand(
+            self.name,
+            self.cost + other.cost,
+            self.nbytes + other.nbytes,
+            self.flops + other.flops,
+            self.products + other.products,
+            self.vector_flops + other.vector_flops,
+            self.dense_flops + other.dense_flops,
+            self.n_in + other.n_in,
+            self.n_out + other.n_out,
+        )
 
 
 def product(m: int, n: int, k: int, name: str = "") -> Demand:
     """What one float64 product (m, k) x (k, n) asks for as one kernel."""
     flops = 2 * m * n * k
     cost = Cost(matmul_flops=flops, by_dtype={"float64": flops})
-    return Demand(name, cost, WORD * (m * k + k * n + m * n), flops, (Product(m, n, k, flops, m * n),),
-                  n_in=m * k + k * n, n_out=m * n)
+    return Demand(
+        name,
+        cost,
+        WORD * (m * k + k * n + m * n),
+        flops,
+        (Product(m, n, k, flops, m * n),),
+        n_in=m * k + k * n,
+        n_out=m * n,
+    )
 
 
 def demands(trace: Trace) -> list[Demand]:
@@ -178,7 +196,9 @@ class _Kernel:
             (left, right), (batch, _) = op.params["dimension_numbers"]
             k, b = math.prod(lhs.shape[d] for d in left), math.prod(lhs.shape[d] for d in batch)
             size = out.size * op.repeat * (out.bits // 64)
-            self.products.append(Product(lhs.size // max(1, k * b), rhs.size // max(1, k * b), k, price.matmul_flops, size))
+            self.products.append(
+                Product(lhs.size // max(1, k * b), rhs.size // max(1, k * b), k, price.matmul_flops, size)
+            )
         elif op.primitive == "fft":
             self.fourier(op)
         elif _dense(op) or op.primitive == "conv_general_dilated":
@@ -199,7 +219,17 @@ class _Kernel:
         self.n_out += 2 * points * (passes - 1)
 
     def demand(self, name: str) -> Demand:
-        return Demand(name, self.cost, self.nbytes, self.flops, tuple(self.products), self.vector, self.dense, self.n_in, self.n_out)
+        return Demand(
+            name,
+            self.cost,
+            self.nbytes,
+            self.flops,
+            tuple(self.products),
+            self.vector,
+            self.dense,
+            self.n_in,
+            self.n_out,
+        )
 
 
 def _passes(length: int) -> int:

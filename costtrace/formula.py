@@ -50,7 +50,9 @@ def value(text: str, names: Mapping[str, Any], place: str = "formula") -> Any:
         found = _value(_tree(text), {**FUNCTIONS, **names})
     except (SyntaxError, ValueError, TypeError, ZeroDivisionError, OverflowError) as e:
         said = e.msg if isinstance(e, SyntaxError) else e
-        raise UsageError(f"{place}: {text!r} is no formula: {said}: write arithmetic, like 2 * tokens * width") from None
+        raise UsageError(
+            f"{place}: {text!r} is no formula: {said}: write arithmetic, like 2 * tokens * width"
+        ) from None
     except KeyError as e:
         name = str(e.args[0])
         near = difflib.get_close_matches(name, names, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 
-from costtrace.core import Cost
+from costtrace.core import Cost, total
 from costtrace.errors import UsageError
 from costtrace.summary import BY, Profile, Row, worst
 
@@ -29,9 +29,7 @@ def rows(profile: Profile, by: str, depth: int | None, merge: bool) -> list[Row]
         groups[getattr(r, by)].append((r.cost, r.status, r.ops))
     out = []
     for key, parts in groups.items():
-        cost = Cost()
-        for c, _, _ in parts:
-            cost = cost + c
+        cost = total(c for c, _, _ in parts)
         out.append(Row(key or "-", cost, worst(s for _, s, _ in parts), sum(n for _, _, n in parts), cost.flops, False))
     return out
 
@@ -50,11 +48,9 @@ def _leaves(costs: dict[str, Cost], depth: int | None) -> dict[str, Cost]:
 
 def _by_scope(profile: Profile, depth: int | None, merge: bool) -> list[Row]:
     status: dict[str, list[str]] = defaultdict(list)
-    own: dict[str, Cost] = defaultdict(Cost)
-    order: dict[str, None] = {}
+    own: dict[str, list[Cost]] = defaultdict(list)
     for r in profile.records:
-        order.setdefault(r.scope)
-        own[r.scope] = own[r.scope] + r.cost
+        own[r.scope].append(r.cost)
         status[r.scope].append(r.status)
     children: dict[str, list[str]] = defaultdict(list)
     for path in profile.by_scope:
@@ -87,7 +83,7 @@ def _by_scope(profile: Profile, depth: int | None, merge: bool) -> list[Row]:
             for s in found
         )
 
-    for scope in order:
+    for scope in own:
         names = scope.split("/") if scope else []
         cut = names if depth is None else names[:depth]
         key = "/".join(cut)
@@ -99,7 +95,7 @@ def _by_scope(profile: Profile, depth: int | None, merge: bool) -> list[Row]:
             cost = profile.by_scope[key]
             add(key or ".", Row(key or ".", cost, statuses(key), profile.instances.get(key, 1), cost.flops))
         else:
-            cost = own[scope]
+            cost = total(own[scope])
             nbytes = profile.by_scope[scope].bytes_scoped - sum(
                 profile.by_scope[c].bytes_scoped for c in children[scope]
             )

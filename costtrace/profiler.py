@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from costtrace.core import UNKNOWN, Cost, Frame, Note, Op, Priced, Trace
+from costtrace.core import UNKNOWN, Cost, Frame, Note, Op, Priced, Trace, total
 from costtrace.errors import UnknownCostError
 from costtrace.fusion import Bytes, bytes_of
 from costtrace.memory import Peak, peak_of
@@ -109,9 +109,7 @@ class Sums:
     def items(self) -> Iterable[tuple[Any, int, Cost]]:
         """(key, number of ops, their Cost with bytes_unfused)."""
         for key, parts in self.parts.items():
-            cost = _FREE
-            for each, repeat, n, _ in parts.values():
-                cost = cost + each * (repeat * n)
+            cost = total(each * (repeat * n) for each, repeat, n, _ in parts.values())
             yield key, sum(p[2] for p in parts.values()), cost.replace(bytes_unfused=sum(p[3] for p in parts.values()))
 
 
@@ -147,10 +145,9 @@ def folded(trace: Trace) -> Profile:
                 "so pessimistic times use unfused bytes",
             )
         )
-    total = by_scope[""]
     return Profile(
         trace.name,
-        total,
+        by_scope[""],
         status,
         notes,
         sum(v.size for v in trace.inputs if v.weight is not None),
@@ -159,7 +156,7 @@ def folded(trace: Trace) -> Profile:
         by_scope,
         instances,
         _weights(trace, storage, prices, moved),
-        total.flops,
+        by_scope[""].flops,
         moved.traffic,
         lambda: _lines(trace, prices, moved.unfused),
     )
@@ -180,11 +177,15 @@ def _prefixes(path: str) -> list[str]:
 
 
 def _scopes(trace: Trace, moved: Any, records: list[Record]) -> tuple[dict[str, Cost], dict[str, int]]:
-    counts: dict[str, Cost] = defaultdict(Cost)
+    own: dict[str, list[Cost]] = defaultdict(list)
     for r in records:
-        for path in _prefixes(r.scope):
-            counts[path] = counts[path] + r.cost
-    counts[""] = counts[""]
+        own[r.scope].append(r.cost)
+    under: dict[str, list[Cost]] = {"": []}
+    for scope, costs in own.items():
+        cost = total(costs)
+        for path in _prefixes(scope):
+            under.setdefault(path, []).append(cost)
+    counts = {path: total(costs) for path, costs in under.items()}
     fused: dict[str, int] = defaultdict(int)
     scoped: dict[str, int] = defaultdict(int)
     instances: dict[str, int] = defaultdict(int)
@@ -232,14 +233,14 @@ def _weights(trace: Trace, storage: Storage, prices: Prices, moved: Bytes) -> di
             for v in op.outputs:
                 carries[v] = read
         sums.add(read, prices(op).cost, op.repeat, moved.unfused[op.index])
-    out: dict[str, Cost] = defaultdict(Cost)
+    parts: dict[str, list[Cost]] = defaultdict(list)
     for read, _, cost in sums.items():
         for path in {p for leaf in read for p in _ancestors(leaf)}:
-            out[path] = out[path] + cost
+            parts[path].append(cost)
     for leaf, nbytes in moved.parameters.items():
         for path in _ancestors(leaf):
-            out[path] = out[path] + Cost(weight_bytes=nbytes)
-    return dict(out)
+            parts[path].append(Cost(weight_bytes=nbytes))
+    return {path: total(costs) for path, costs in parts.items()}
 
 
 def _ancestors(leaf: str) -> list[str]:

@@ -192,8 +192,13 @@ class Handling:
 
     def said(self, scheme: Scheme) -> str:
         """The choices in words."""
-        shared = "" if not self.converts else "; each number converted once and shared" if self.recompute == 1 else (
-            f"; each number converted {self.recompute:g} times")
+        shared = (
+            ""
+            if not self.converts
+            else "; each number converted once and shared"
+            if self.recompute == 1
+            else (f"; each number converted {self.recompute:g} times")
+        )
         return f"{DECONSTRUCTION[self.deconstruction]}{shared}; beta {self.beta_of(scheme):.3g}"
 
 

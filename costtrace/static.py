@@ -340,8 +340,8 @@ class Statics:
         if a.span is None or b.span is None or a.span is b.span or a.span[:2] != b.span[:2]:
             return None
         if name == "or":
-            x, y = self.apply("not", a), self.apply("not", b)
-            both = None if x is None or y is None else self._pair("and", x, y)
+            no_a, no_b = self.apply("not", a), self.apply("not", b)
+            both = None if no_a is None or no_b is None else self._pair("and", no_a, no_b)
             return None if both is None else self.apply("not", both)
         if name not in ABSORBING:
             return None
@@ -355,9 +355,9 @@ class Statics:
     def _cut(self, which: Known, a: Known, b: Known) -> Known | None:
         """A select of which one case is all 0 is a product: tril(triu(x))."""
         for case, other in ((a, b), (b, a)):
-            if case.outside is None and (case.inside == 0).all() and other.span is not which.span is not None:
+            if case.outside is None and (case.inside == 0).all() and None not in (which.span, other.span):
                 kept = which if case is a else self.apply("not", which)
-                return None if kept is None or other.span is None else self._pair("mul", other, kept)
+                return None if kept is None else self._pair("mul", other, kept)
         return None
 
     def moved(self, move: Move, known: Known) -> Known | None:

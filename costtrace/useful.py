@@ -52,6 +52,7 @@ class Masks:
         self.asked: dict[Value, Known | None] = {}  # None: all of it
         self.hides: set[int] = set()  # indices of ops in which a known operand may hide elements of another
         self.open: Op | None = None  # the first select by a mask that also depends on data
+        self.counted: dict[Known, Fraction | None] = {}
         self.notes: list[Note] = []
 
     # -- forward: what is known
@@ -266,8 +267,10 @@ class Masks:
             return Fraction(1)
         operands = [k for v in op.inputs[:2] if (k := self.at(v)) and any(np.isnan(a).any() for a in k.cases)]
         live = [self.asked.get(op.outputs[0]), *(self.statics.apply("maybe 1", k) for k in operands)]
-        shares = [f for k in live if k is not None and (f := k.fraction())]
-        return min(shares, default=Fraction(1))
+        for k in live:
+            if k is not None and k not in self.counted:
+                self.counted[k] = k.fraction()
+        return min((f for k in live if k is not None and (f := self.counted[k])), default=Fraction(1))
 
     # -- what must be said
 

@@ -28,8 +28,7 @@ from jax.nn import gelu, silu
 
 from costtrace.model import DTYPE, Model, Stage, choice, option, param, scope, stack
 
-FLOAT = jnp.float32
-HEAD_DIM = 64
+FLOAT, HEAD_DIM = jnp.float32, 64
 RATE, SAMPLES, TAIL_S = 44100, 4096, 6  # samples per second, samples per latent, seconds beyond the clip
 
 

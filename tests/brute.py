@@ -60,6 +60,8 @@ class Machine:
     buffer: list[int] = field(default_factory=list)
     """First number of every number's buffer."""
     asked: set[int] = field(default_factory=set)
+    columns: dict[int, frozenset[int]] = field(default_factory=dict)
+    """Elements at one place of a loop's stacked rows: who reads one row has them all made."""
 
     def new(self, shape: tuple[int, ...], dtype: Any) -> Numbers:
         start, size = len(self.bits), math.prod(shape)
@@ -131,35 +133,9 @@ def _reduce(ins: list[Numbers], p: Any, shape: tuple[int, ...]) -> Needs:
     return [_set(*row) for row in rows]
 
 
-def _cumulative(ins: list[Numbers], p: Any, shape: tuple[int, ...]) -> Needs:
-    out = np.empty(shape, object)
-    for at in np.ndindex(*shape):
-        upto = list(at)
-        i = at[p["axis"]]
-        upto[p["axis"]] = slice(i, None) if p["reverse"] else slice(0, i + 1)
-        out[at] = _set(*ins[0][tuple(upto)])
-    return list(out.ravel())
-
-
-def _line(ins: list[Numbers], p: Any, shape: tuple[int, ...]) -> Needs:
-    out = np.empty(shape, object)
-    for at in np.ndindex(*shape):
-        along = list(at)
-        along[p["dimension"]] = slice(None)
-        out[at] = _set(*(n for i in ins for n in i[tuple(along)]))
-    return list(out.ravel())
-
-
-def _dot(ins: list[Numbers], p: Any, shape: tuple[int, ...]) -> Needs:
-    (lc, rc), (lb, rb) = p["dimension_numbers"]
-    a, b = ins
-    k = math.prod(a.shape[d] for d in lc)
-    lf = [d for d in range(a.ndim) if d not in (*lc, *lb)]
-    rf = [d for d in range(b.ndim) if d not in (*rc, *rb)]
-    batch = math.prod(a.shape[d] for d in lb)
-    rows = a.transpose(*lb, *lf, *lc).reshape(batch, math.prod(a.shape[d] for d in lf), k)
-    columns = b.transpose(*rb, *rf, *rc).reshape(batch, math.prod(b.shape[d] for d in rf), k)
-    return [_set(*r, *c) for i in range(batch) for r in rows[i] for c in columns[i]]
+def _whole(ins: list[Numbers], p: Any, shape: tuple[int, ...]) -> Needs:
+    """A product, a sort or a running sum is computed whole, whatever is read of it."""
+    return [_set(*(n for i in ins for n in i.ravel()))] * math.prod(shape)
 
 
 def _pad(ins: list[Numbers], p: Any, shape: tuple[int, ...]) -> Needs:
@@ -258,10 +234,8 @@ MOVES: dict[str, Callable[..., Needs]] = {
     "stack": _moved(lambda ins, p: np.stack(ins, p.get("axis", 0))),
     "iota": lambda ins, p, shape: [_set()] * math.prod(shape),
     "pad": _pad,
-    "dot_general": _dot,
-    "sort": _line,
     **dict.fromkeys(("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "argmax", "argmin"), _reduce),
-    **dict.fromkeys(("cumsum", "cummax", "cummin", "cumprod"), _cumulative),
+    **dict.fromkeys(("cumsum", "cummax", "cummin", "cumprod", "sort", "dot_general"), _whole),
 }
 INDEXED: dict[str, Callable[..., Needs]] = {
     "dynamic_update_slice": _dynamic_update_slice,
@@ -401,6 +375,9 @@ class Runner:
             np.stack([t[k].numbers for t in trips]) if trips else np.zeros((0, *a.shape), int)
             for k, a in enumerate(avals)
         ]
+        for rows in stacked:
+            for column in rows.reshape(len(rows), -1).T.tolist() if rows.size else []:
+                self.machine.columns.update(dict.fromkeys(column, frozenset(column)))
         return [*carry, *(Value(s, None, place) for s in stacked)]
 
     def repeat(self, p: Any, ins: list[Value], place: Key) -> list[Value]:
@@ -465,11 +442,12 @@ class _Counter:
         self.results = frozenset().union(*self.arrays)
         self.steps = self.folded()
         self.maker = {n: i for i, s in enumerate(self.steps) for n in s.needs}
-        self.wanted = set(self.results) | self.machine.asked
+        self.wanted: set[int] = set()
+        self.want(self.results | self.machine.asked)
         for s in reversed(self.steps):
             for n, needs in s.needs.items():
                 if n in self.wanted:
-                    self.wanted |= needs
+                    self.want(needs)
         self.readers: dict[int, set[int]] = defaultdict(set)
         for i, s in enumerate(self.steps):
             for n, needs in s.needs.items():
@@ -492,6 +470,10 @@ class _Counter:
             row.scoped += sum(n for leaf, n in own.items() if leaf[: len(key)] == key)
             row.unfused += self.unfused(steps)
         return found
+
+    def want(self, numbers: frozenset[int]) -> None:
+        for n in numbers - self.wanted:
+            self.wanted |= self.machine.columns.get(n, {n})
 
     def folded(self) -> list[Step]:
         """The steps without the transposes that only dots read, whose numbers become their sources'."""

@@ -72,8 +72,9 @@ class Answers:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                disk = diskcache.Cache(str(self.place), disk=diskcache.JSONDisk, disk_compress_level=6,
-                                       size_limit=SIZE_LIMIT, timeout=10)
+                disk = diskcache.Cache(
+                    str(self.place), disk=diskcache.JSONDisk, disk_compress_level=6, size_limit=SIZE_LIMIT, timeout=10
+                )
             used = True
             yield disk
         except (sqlite3.Error, OSError, ValueError, diskcache.Timeout) as e:
@@ -90,5 +91,7 @@ class Answers:
             self.clear()
             self.problems.append(f"the cache at {self.place} was damaged ({e}) and is begun afresh")
         else:
-            self.problems.append(f"the cache at {self.place} could not be {what} ({e}): set {FOLDER} to a folder that can "
-                                 "be written, or to off")
+            self.problems.append(
+                f"the cache at {self.place} could not be {what} ({e}): set {FOLDER} to a folder that can "
+                "be written, or to off"
+            )

@@ -63,11 +63,15 @@ def platform(chip: Chip) -> str:
     return PLATFORMS[chip.kind]
 
 
-def ask(questions: Sequence[Question], answers: cache.Answers | None = None, progress: worker.Progress | None = None,
-        **limits: Any) -> list[Answer]:
+def ask(
+    questions: Sequence[Question],
+    answers: cache.Answers | None = None,
+    progress: worker.Progress | None = None,
+    **limits: Any,
+) -> list[Answer]:
     """An answer to each question, in order. limits: at_once, time_limit_s, memory_limit of worker.run.
 
-    Raises UsageError where no compiler is set up or the chip or topology is unknown, CompileError where a compile fails.
+    Raises UsageError where no compiler is set up or the chip or topology is unknown, CompileError where one fails.
     """
     answers = cache.Answers() if answers is None else answers
     found: dict[int, dict[str, Any]] = {}
@@ -84,8 +88,9 @@ def ask(questions: Sequence[Question], answers: cache.Answers | None = None, pro
         found[n] = result
         answers.put(names[n], result)
     first = {name: n for n, name in reversed(list(enumerate(names)))}
-    return [_answer(q, found[n] if n in found else found[first[names[n]]], n not in fresh)
-            for n, q in enumerate(questions)]
+    return [
+        _answer(q, found[n] if n in found else found[first[names[n]]], n not in fresh) for n, q in enumerate(questions)
+    ]
 
 
 def _fields(q: Question) -> dict[str, Any]:
@@ -104,8 +109,10 @@ def _grid(q: Question) -> str:
     if q.chip.kind == "gpu":
         return str(count) if count <= 8 else f"{count // 8}x8"
     chips = max(count // q.chip.devices, 4)
-    known = {2: {4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8", 128: "8x16", 256: "16x16"},
-             3: {4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4", 64: "4x4x4", 128: "4x4x8", 256: "4x8x8"}}
+    known = {
+        2: {4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8", 128: "8x16", 256: "16x16"},
+        3: {4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4", 64: "4x4x4", 128: "4x4x8", 256: "4x8x8"},
+    }
     axes = len(tpu.generation(q.chip).host.split("x"))
     if chips not in known[axes]:
         raise UsageError(f"no usual grid of {chips} {q.chip.name} chips: name one, like {q.chip.name}:2x4")
@@ -114,11 +121,24 @@ def _grid(q: Question) -> str:
 
 def _request(q: Question, fields: dict[str, Any]) -> worker.Request:
     environment = tpu.environment(q.chip, fields["topology"].partition(":")[2]) if q.chip.kind == "tpu" else {}
-    return worker.Request(q.label or f"{q.program.name} for {q.chip.name}", setup.python(q.chip.kind), q.program.artifact,
-                          fields, environment, q.chip.kind)
+    return worker.Request(
+        q.label or f"{q.program.name} for {q.chip.name}",
+        setup.python(q.chip.kind),
+        q.program.artifact,
+        fields,
+        environment,
+        q.chip.kind,
+    )
 
 
 def _answer(q: Question, result: dict[str, Any], cached: bool) -> Answer:
-    return Answer(q.chip, result["text"], result["compile_s"], result["memory"], result["versions"], result["device"],
-                  cached, q.program.mesh)
-
+    return Answer(
+        q.chip,
+        result["text"],
+        result["compile_s"],
+        result["memory"],
+        result["versions"],
+        result["device"],
+        cached,
+        q.program.mesh,
+    )

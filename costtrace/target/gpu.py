@@ -1,7 +1,7 @@
-"""How to ask XLA for NVIDIA GPUs, and how to read its answer. A target is a text made from the chip's file. No jax here.
+"""How to ask XLA for NVIDIA GPUs, and how to read its answer. A target is made from the chip's file. No jax here.
 
-XLA writes several estimates beside a kernel, by models that are right for different kinds of kernel; `seconds` takes the
-one for the kind. Sources: XLA's proto GpuTargetConfigProto and its files target_config/specs, commit 0774019.
+XLA writes several estimates beside a kernel, by models that are right for different kinds; `seconds` takes the one for
+the kind. Sources: XLA's proto GpuTargetConfigProto and its files target_config/specs, commit 0774019.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ TYPES = {"int8": 2, "int32": 4, "float16": 10, "float32": 11, "float64": 12, "bf
 TENSOR_UNITS = 4
 """Tensor cores of a multiprocessor, Volta to Blackwell."""
 OPTIONS = {"xla_gpu_collect_cost_model_stats": True, "xla_gpu_enable_triton_gemm": False}
-"""Estimates are written; products stay library calls, whose tiles are no guess of a compiler without a device to try."""
+"""Estimates are written; products stay library calls, whose tiles no compiler guesses without a device."""
 NO_GEMM_TABLE = {"xla_disable_hlo_passes": "sol-gpu-cost-model-stats-collection"}
 """Elsewhere than on sm_90 and B200 XLA has no measured product rates, and fails where it looks for them."""
 MEASURED_BY_XLA = ("h100", "h200", "b200")
@@ -85,12 +85,20 @@ def target_config(chip: Chip) -> str:
     lines.append(f"  cuda_compute_capability {{ major: {c.major} minor: {c.minor}{extension} }}")
     lines += _rates("scalar_unit_description", chip, "vector", cores, lanes, clock)
     lines += _rates("matrix_unit_description", chip, "matrix", cores, TENSOR_UNITS, clock)
-    return "\n".join(["gpu_device_info {", *lines, "}", 'platform_name: "CUDA"',
-                      f'device_description_str: "NVIDIA {chip.name.upper()}"', ""])  # XLA finds its tables by this
+    return "\n".join(
+        [
+            "gpu_device_info {",
+            *lines,
+            "}",
+            'platform_name: "CUDA"',
+            f'device_description_str: "NVIDIA {chip.name.upper()}"',
+            "",
+        ]
+    )  # XLA finds its tables by this
 
 
 def _rates(message: str, chip: Chip, unit: str, cores: int, each: int, clock: float) -> list[str]:
-    """Rates as units x operations x clock: the operations a power of two, the clock such that the product is the peak."""
+    """Rates as units x operations x clock: operations a power of two, the clock such that the product is the peak."""
     lines = [f"  {message} {{"]
     for dtype, key in TYPES.items():
         number = chip.numbers.get(f"{unit}.{dtype}")
@@ -100,8 +108,10 @@ def _rates(message: str, chip: Chip, unit: str, cores: int, each: int, clock: fl
         operations = max(1, 2 ** round(math.log2(per_unit)))
         count = each if per_unit >= 1 else max(1, round(each * per_unit))
         rate = number.value / (2 * cores * count * operations)
-        lines.append(f"    rate_infos {{ key: {key} value {{ clock_rate_ghz: {_ghz(rate)} units_per_core: {count} "
-                     f"ops_per_clock: {operations} }} }}")
+        lines.append(
+            f"    rate_infos {{ key: {key} value {{ clock_rate_ghz: {_ghz(rate)} units_per_core: {count} "
+            f"ops_per_clock: {operations} }} }}"
+        )
     return [*lines, "  }"]
 
 
@@ -140,13 +150,12 @@ def seconds(i: Instruction) -> tuple[float | None, str]:
     found = estimates(i)
     kind = str((i.backend_config.get("fusion_backend_config") or {}).get("kind", ""))
     target = (i.attribute("custom_call_target") or "").strip('"')
+    order: tuple[str, ...] = ("sol", "")
     if GEMM.search(target) or "gemm" in kind:
         order = ("perf-table-model", "sol", "indexing-cost-model")
     elif "triton" in kind:
         order = ("indexing-cost-model",)
     elif i.opcode == "fusion":
         order = ("", "sol")
-    else:
-        order = ("sol", "")
     name = next((n for n in order if found.get(n)), None)
     return (None, "") if name is None else (found[name], name or "performance-model")

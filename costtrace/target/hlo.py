@@ -111,8 +111,8 @@ class Instruction:
                 return None
             at = 0
         at += len(key) + 1
-        if self.attributes[at:at + 1] in ("{", "["):
-            return self.attributes[at + 1:_closing(self.attributes, at)]
+        if self.attributes[at : at + 1] in ("{", "["):
+            return self.attributes[at + 1 : _closing(self.attributes, at)]
         return re.split(r"[,\s]", self.attributes[at:], maxsplit=1)[0].lstrip("%")
 
     def called(self, key: str) -> tuple[str, ...]:
@@ -126,9 +126,9 @@ class Instruction:
         at = self.attributes.find("backend_config=")
         if at < 0:
             return {}
-        text = self.attributes[at + len("backend_config="):]
+        text = self.attributes[at + len("backend_config=") :]
         if text.startswith('"'):
-            text = text[1:text.rfind('"')].replace('\\"', '"')
+            text = text[1 : text.rfind('"')].replace('\\"', '"')
         try:
             found, _ = _DECODER.raw_decode(text)
         except ValueError:
@@ -189,8 +189,10 @@ def parsed(text: str) -> Module:
     lines = text.splitlines()
     head = next((line for line in lines if line.strip()), "")
     if not head.startswith("HloModule "):
-        raise FormatError(f"not an HLO module: the text starts with {head[:40]!r}, not with 'HloModule'; "
-                          "give an HLO dump as text (XLA_FLAGS=--xla_dump_hlo_as_text)")
+        raise FormatError(
+            f"not an HLO module: the text starts with {head[:40]!r}, not with 'HloModule'; "
+            "give an HLO dump as text (XLA_FLAGS=--xla_dump_hlo_as_text)"
+        )
     computations: dict[str, Computation] = {}
     entry: Computation | None = None
     body: Computation | None = None
@@ -203,7 +205,7 @@ def parsed(text: str) -> Module:
         elif line.startswith("}"):
             body = None
         elif (named := _LINE.match(line)) is not None:
-            instruction = _instruction(named[2], line[named.end():])
+            instruction = _instruction(named[2], line[named.end() :])
             body.instructions[instruction.name] = instruction
             body.root = instruction.name if named[1] else body.root
     if entry is None:
@@ -213,8 +215,14 @@ def parsed(text: str) -> Module:
             for name in dict.fromkeys(instruction.operands):
                 computation.users.setdefault(name, []).append(instruction)
     partitions = re.search(r"num_partitions=(\d+)", head)
-    return Module(head.split()[1].rstrip(","), computations, entry, "is_scheduled=true" in head,
-                  int(partitions[1]) if partitions else 1, _files(lines))
+    return Module(
+        head.split()[1].rstrip(","),
+        computations,
+        entry,
+        "is_scheduled=true" in head,
+        int(partitions[1]) if partitions else 1,
+        _files(lines),
+    )
 
 
 def _instruction(name: str, rest: str) -> Instruction:
@@ -223,10 +231,11 @@ def _instruction(name: str, rest: str) -> Instruction:
     if found is None:
         raise FormatError(f"HLO instruction {name!r} cannot be read: {rest[:60]!r}; dump the module again as text")
     close = _closing(rest, found.end() - 1)
-    arguments = rest[found.end():close]
+    arguments = rest[found.end() : close]
     operands = () if found[1] in ("parameter", "constant") else tuple(_names(arguments))
-    return Instruction(name, found[1], shapes(rest[:end]), operands, arguments, rest[close + 1:].lstrip(", "),
-                       rest.startswith("("))
+    return Instruction(
+        name, found[1], shapes(rest[:end]), operands, arguments, rest[close + 1 :].lstrip(", "), rest.startswith("(")
+    )
 
 
 def _names(arguments: str) -> Iterator[str]:

@@ -105,8 +105,9 @@ def _value(module: Module, computation: Computation, i: Instruction, inputs: Inp
         return _value(module, computation, computation.operand(i, 0), inputs)
     if i.opcode in ("fusion", "call"):
         inner = module.computations[(i.called("calls") or i.called("to_apply"))[0]]
-        given = {n: _value(module, computation, computation.instructions[name], inputs)
-                 for n, name in enumerate(i.operands)}
+        given = {
+            n: _value(module, computation, computation.instructions[name], inputs) for n, name in enumerate(i.operands)
+        }
         root = inner.instructions[inner.root]
         return None if root.opcode == "tuple" else _value(module, inner, root, given)
     if i.opcode not in ("add", "subtract", "compare") or len(i.operands) != 2:

@@ -86,8 +86,13 @@ class _Walk:
             if i.opcode == "while":
                 n = trips(self.module, computation, i)
                 if n is None:
-                    self.out.notes.append(Note("unknown-trip", opname.scope_of(path), "a compiled loop's trip count "
-                                          "depends on data: one trip is counted"))
+                    self.out.notes.append(
+                        Note(
+                            "unknown-trip",
+                            opname.scope_of(path),
+                            "a compiled loop's trip count depends on data: one trip is counted",
+                        )
+                    )
                 inner = self.module.computations[i.called("body")[0]]
                 test = self.module.computations[i.called("condition")[0]]
                 n = 1 if n is None else n
@@ -109,13 +114,19 @@ class _Walk:
             arms.append(arm.out)
         dearest = max(arms, key=_price)
         if len({_price(arm) for arm in arms}) > 1:
-            self.out.notes.append(Note("branch", opname.scope_of(above), f"a compiled branch depends on data: its "
-                                  f"dearest of {len(arms)} arms is counted"))
+            self.out.notes.append(
+                Note(
+                    "branch",
+                    opname.scope_of(above),
+                    f"a compiled branch depends on data: its dearest of {len(arms)} arms is counted",
+                )
+            )
         self.out.all += dearest.all
         self.out.notes += dearest.notes
 
-    def kernel(self, computation: Computation, i: Instruction, repeat: int, above: str,
-               loop: dict[str, Computation]) -> None:
+    def kernel(
+        self, computation: Computation, i: Instruction, repeat: int, above: str, loop: dict[str, Computation]
+    ) -> None:
         if id(i) not in self.works:
             self.works[id(i)] = work.of(self.module, computation, i), traffic.of(self.module, computation, i)
         name, by = self.named(computation, i, loop)
@@ -157,8 +168,9 @@ class _Walk:
         for _ in range(HOPS):
             following: list[Instruction] = []
             for at in edge:
-                near = self.after(computation, at, loop) if forward else [
-                    computation.instructions[n] for n in at.operands]
+                near = (
+                    self.after(computation, at, loop) if forward else [computation.instructions[n] for n in at.operands]
+                )
                 for other in near:
                     if other.name in seen:
                         continue
@@ -175,9 +187,13 @@ class _Walk:
         for user in computation.users.get(i.name, ()):
             if user.opcode == "tuple" and user.name == computation.root and loop.get("body") is computation:
                 positions = {n for n, name in enumerate(user.operands) if name == i.name}
-                out += [x for x in computation if x.opcode == "get-tuple-element"
-                        and int(x.attribute("index") or -1) in positions
-                        and computation.operand(x, 0).opcode == "parameter"]
+                out += [
+                    x
+                    for x in computation
+                    if x.opcode == "get-tuple-element"
+                    and int(x.attribute("index") or -1) in positions
+                    and computation.operand(x, 0).opcode == "parameter"
+                ]
             elif user.opcode == "while":
                 continue
             else:
@@ -185,8 +201,10 @@ class _Walk:
         return out
 
 
-_EDGE = re.compile(r"(^jit\([^/]*\)|^[^/]*|/(while|closed_call|body|cond)|"
-                   r"/while/body/(jit\(dynamic_index_in_dim\)/?)?(dynamic_slice|dynamic_update_slice|squeeze|broadcast_in_dim)?)$")
+_EDGE = re.compile(
+    r"(^jit\([^/]*\)|^[^/]*|/(while|closed_call|body|cond)|"
+    r"/while/body/(jit\(dynamic_index_in_dim\)/?)?(dynamic_slice|dynamic_update_slice|squeeze|broadcast_in_dim)?)$"
+)
 """Names that say nothing: the program's own, a loop's, and those of slices at a loop's edge."""
 
 

@@ -1,6 +1,6 @@
 """Seconds of a kernel: the compiler's own estimate where it gives one that can be, else our roofline of that kernel.
 
-`by` says which. Nothing here is fitted to a measurement: rates are the chip file's (its measured ones where it has them).
+`by` says which. Nothing is fitted to a measurement: rates are the chip file's (its measured ones where it has them).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from costtrace.target.kernel import Kernel, Kernels
 from costtrace.target.work import Work
 
 COMPILER, ROOFLINE, REPLACED, BESIDE = "compiler", "roofline", "replaced", "beside"
-"""Whose seconds: the chip's compiler; our roofline, where it gives none, or where its own cannot be; of a copy that runs
-beside the kernels, none."""
+"""Whose seconds: the chip's compiler; our roofline, where it gives none, or where its own cannot be; nobody's for a copy
+that runs beside the kernels."""
 ABSURD = 10
 """An estimate this many times the kernel's own roofline, of a GPU kernel that is not small, is replaced by it."""
 SMALL_S = units.parse("20 us", "s")
@@ -32,7 +32,7 @@ DTYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """A kernel with its scope and the seconds of one execution. `hidden_s`: of a collective, what other kernels cover."""
+    """A kernel with its scope and the seconds of one execution. `hidden_s`: of a collective, what others cover."""
 
     kernel: Kernel
     scope: str
@@ -71,7 +71,7 @@ def timed(kernels: Kernels, chip: Chip, known: frozenset[str] | None, devices: i
         seconds, by, model = _priced(kernel, chip, own_s)
         if by == REPLACED:
             kernels.notes.append(Note("replaced-estimate", "" if scope in (".", opname.COMPILER) else scope,
-                                      f"the compiler's {units.text(seconds, 's')} for {kernel.name} is more than {ABSURD} "
+                                      f"the compiler's {units.text(seconds, 's')} for {kernel.name} is over {ABSURD} "
                                       f"times its roofline, {units.text(own_s, 's')}, which is used"))  # fmt: skip
             seconds = own_s
         if kernel.work.unknown:
@@ -118,7 +118,7 @@ def wire_bytes(kernel: Kernel, devices: int) -> int:
     n = group_size(kernel, devices)
     given = sum(s.nbytes for s in inputs)
     if kernel.instruction.opcode.endswith("-start") and len(arrays) > len(inputs):
-        arrays = arrays[len(inputs):]
+        arrays = arrays[len(inputs) :]
     out = sum(s.nbytes for s in arrays if s.dims or s.dtype not in ("u32", "s32"))
     part = max(n - 1, 0)
     return {

@@ -39,9 +39,10 @@ class Program:
         return hashlib.sha256(self.artifact + rest).hexdigest()
 
 
-def lowered(fn: Callable[..., Any], args: tuple[Any, ...], platform: str,
-            jit: Mapping[str, Any] | None = None) -> Program:
-    """`fn` on abstract `args`, lowered for "tpu" or "cuda" without a device. Shardings over an AbstractMesh travel along.
+def lowered(
+    fn: Callable[..., Any], args: tuple[Any, ...], platform: str, jit: Mapping[str, Any] | None = None
+) -> Program:
+    """`fn` on abstract `args`, lowered for "tpu" or "cuda" without a device. An AbstractMesh travels along.
 
     jit: keyword arguments as for jax.jit. Raises TraceError where jax cannot trace, lower or export the function.
     """
@@ -59,8 +60,13 @@ def lowered(fn: Callable[..., Any], args: tuple[Any, ...], platform: str,
         raise TraceError(f"jax cannot export {name_of(fn)}: {e}: pip install flatbuffers") from e
     except Exception as e:  # the user's function and jax's lowering may raise anything
         raise TraceError(f"{name_of(fn)} cannot be lowered for {platform}: {type(e).__name__}: {_line(e)}") from e
-    return Program(name_of(fn), platform, artifact, _mesh(args, exported.nr_devices),
-                   tuple(n for n, given in enumerate(donated) if given))
+    return Program(
+        name_of(fn),
+        platform,
+        artifact,
+        _mesh(args, exported.nr_devices),
+        tuple(n for n, given in enumerate(donated) if given),
+    )
 
 
 def _exported(jitted: Any, args: tuple[Any, ...], platform: str, allowed: list[str]) -> Any:

@@ -25,7 +25,7 @@ MARK = "costtrace.json"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What one compiler needs. `packages` with {jax} where the user's version goes; `module`: how to see it is there."""
+    """What one compiler needs. `packages` with {jax} where the user's version goes; `module`: to see it is there."""
 
     packages: tuple[str, ...]
     module: str
@@ -110,14 +110,19 @@ def make(kind: str, say: Callable[[str], None], codegen: bool = False) -> Path:
     try:
         at.parent.mkdir(parents=True, exist_ok=True)
         _step([sys.executable, "-m", "venv", str(at)], "making the environment", say)
-        _step([str(interpreter(at)), "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *packages],
-              f"installing {', '.join(packages)}", say)
+        _step(
+            [str(interpreter(at)), "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *packages],
+            f"installing {', '.join(packages)}",
+            say,
+        )
         listed = subprocess.run([str(interpreter(at)), "-I", "-c", _LIST], capture_output=True, text=True, check=True)
         (at / MARK).write_text(json.dumps({"kind": kind, "versions": json.loads(listed.stdout)}))
     except OSError as e:
         shutil.rmtree(at, ignore_errors=True)
-        raise CosttraceError(f"the {kind} compiler's environment cannot be made at {at} ({e.strerror}): set "
-                             f"{cache.FOLDER} to a folder with room") from None
+        raise CosttraceError(
+            f"the {kind} compiler's environment cannot be made at {at} ({e.strerror}): set "
+            f"{cache.FOLDER} to a folder with room"
+        ) from None
     except (subprocess.CalledProcessError, CosttraceError, KeyboardInterrupt):
         shutil.rmtree(at, ignore_errors=True)
         raise

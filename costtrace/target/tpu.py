@@ -1,4 +1,4 @@
-"""How to ask libtpu, and how to read its answer: cycles of each kernel, seconds by the chip file's clock. No jax here."""
+"""How to ask libtpu, and how to read its answer: cycles of each kernel, seconds by the chip's clock. No jax here."""
 
 from __future__ import annotations
 

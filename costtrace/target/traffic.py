@@ -6,6 +6,7 @@ are those of the layout, padding to tiles included. A prefetch counts once, wher
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -48,7 +49,7 @@ def free(i: Instruction) -> bool:
 
 
 def of(module: Module, computation: Computation, i: Instruction) -> Traffic:
-    """What one execution of an instruction moves (loops, branches and calls are walked by others: they move nothing)."""
+    """What one execution of an instruction moves (loops, branches and calls are walked elsewhere)."""
     if free(i):
         return Traffic()
     if i.opcode.endswith("-start"):
@@ -132,7 +133,13 @@ def _written(module: Module, computation: Computation, i: Instruction) -> Iterat
         update = computation.operand(i, 1 if i.opcode == "dynamic-update-slice" else -1).results[0]
         yield i.results[0], _scaled(i.results[0], update.size)
     else:
-        yield from ((shape, shape.padded_nbytes) for shape in i.results)
+        results = i.results
+        if _LIBRARY.search(i.attributes) and len(results) > 1 and results[-1].dtype in ("s8", "u8"):
+            results = results[:-1]  # the library's workspace: what of it is used is not known
+        yield from ((shape, shape.padded_nbytes) for shape in results)
+
+
+_LIBRARY = re.compile(r'custom_call_target="__cu')
 
 
 def _updates(module: Module, computation: Computation, name: str) -> list[int | None]:

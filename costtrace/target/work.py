@@ -46,9 +46,13 @@ class Work:
         dtypes = dict(self.dtypes)
         for dtype, flops in other.dtypes:
             dtypes[dtype] = dtypes.get(dtype, 0) + flops
-        return Work(self.matmul_flops + other.matmul_flops, self.vector_flops + other.vector_flops,
-                    self.transcendentals + other.transcendentals,
-                    tuple(dict.fromkeys(self.unknown + other.unknown)), tuple(dtypes.items()))
+        return Work(
+            self.matmul_flops + other.matmul_flops,
+            self.vector_flops + other.vector_flops,
+            self.transcendentals + other.transcendentals,
+            tuple(dict.fromkeys(self.unknown + other.unknown)),
+            tuple(dtypes.items()),
+        )
 
 
 NONE = Work()
@@ -102,8 +106,8 @@ def _combined(module: Module, computation: Computation, i: Instruction) -> Work:
 
 
 def _windowed(i: Instruction, operand: Shape) -> int:
-    """Positions x (values - 1). A window that holds the whole dimension wherever it lies has one value there, broadcast:
-    so the TPU compiler writes a row's maximum beside the row."""
+    """Positions x (values - 1). A window that always holds the whole dimension has one value there, broadcast: so
+    the TPU compiler writes a row's maximum beside the row."""
     outputs = values = 1
     for inputs, positions, w in zip(operand.dims, i.results[0].dims, windows(i), strict=True):
         whole = w.low >= inputs - 1 and w.size >= w.low + inputs
@@ -201,22 +205,28 @@ FREE_CALLS = ("ConcatBitcast", "AllocateBuffer", "Sharding", "SPMDFullToShardSha
 
 
 def _gemm(config: dict[str, Any]) -> dict[str, Any]:
-    return dict(config.get("gemm_backend_config") or config.get("grouped_gemm_backend_config", {}).get(
-        "gemm_backend_config") or {})
+    return dict(
+        config.get("gemm_backend_config")
+        or config.get("grouped_gemm_backend_config", {}).get("gemm_backend_config")
+        or {}
+    )
 
 
 def _attention(config: dict[str, Any]) -> list[int]:
-    found = re.search(r'"intermediate_tensor_shape":.*?"dimensions":\[([^\]]*)\]', json.dumps(config).replace(": ", ":"))
+    found = re.search(
+        r'"intermediate_tensor_shape":.*?"dimensions":\[([^\]]*)\]', json.dumps(config).replace(": ", ":")
+    )
     return [int(n.strip().strip('"')) for n in found[1].split(",")] if found else []
 
 
 def _cudnn_flops(target: str, i: Instruction, operands: list[Shape]) -> int:
-    """Forward as a convolution; for its gradients the roles of the three arrays are exchanged, the pairs are the same."""
+    """Forward as a convolution; for gradients the three arrays change roles, the pairs are the same."""
     if "Backward" not in target:
         return convolution_flops(i, operands)
     lhs, rhs, out = re.split(r"_|->", i.attribute("dim_labels") or "")
-    image, kernel, result = (operands[0], i.results[0], operands[1]) if "Filter" in target else (
-        i.results[0], operands[1], operands[0])
+    image, kernel, result = (
+        (operands[0], i.results[0], operands[1]) if "Filter" in target else (i.results[0], operands[1], operands[0])
+    )
     positions = 1
     for n, w in enumerate(windows(i)):
         positions *= met(image.dims[lhs.index(str(n))], result.dims[out.index(str(n))], w)

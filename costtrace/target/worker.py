@@ -49,8 +49,13 @@ Progress = Callable[[Sequence[tuple[str, float]]], None]
 """Told, every now and then, which compiles are running and for how many seconds."""
 
 
-def run(requests: Sequence[Request], at_once: int | None = None, time_limit_s: float = TIME_LIMIT_S,
-        memory_limit: int | None = None, progress: Progress | None = None) -> list[dict[str, Any]]:
+def run(
+    requests: Sequence[Request],
+    at_once: int | None = None,
+    time_limit_s: float = TIME_LIMIT_S,
+    memory_limit: int | None = None,
+    progress: Progress | None = None,
+) -> list[dict[str, Any]]:
     """What child.py answers to each request, with `text`, the optimized module.
 
     at_once: processes side by side (by default one for each two processors). memory_limit: bytes of one process (by
@@ -89,12 +94,20 @@ class _Child:
             (folder / "request.json").write_text(json.dumps(request.fields))
             with open(folder / "log", "wb") as log:
                 self.process = subprocess.Popen(
-                    [request.python, "-I", str(CHILD), str(folder)], stdin=subprocess.PIPE, stdout=log,
-                    stderr=subprocess.STDOUT, env=_environment(request), cwd=folder, start_new_session=True)
+                    [request.python, "-I", str(CHILD), str(folder)],
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env=_environment(request),
+                    cwd=folder,
+                    start_new_session=True,
+                )
         except OSError as e:
             self.place.cleanup()
-            raise CompileError(f"{request.label}: its compiler could not be started ({e.strerror}: {e.filename}): "
-                               f"make room there, or run costtrace setup {request.setup}") from None
+            raise CompileError(
+                f"{request.label}: its compiler could not be started ({e.strerror}: {e.filename}): "
+                f"make room there, or run costtrace setup {request.setup}"
+            ) from None
 
     @property
     def elapsed_s(self) -> float:
@@ -105,10 +118,14 @@ class _Child:
         if self.process.poll() is not None:
             return True
         if self.elapsed_s > time_limit_s:
-            self.killed = f"took longer than {time_limit_s:.0f} s and was stopped: give it more time, or a smaller program"
+            self.killed = (
+                f"took longer than {time_limit_s:.0f} s and was stopped: give it more time, or a smaller program"
+            )
         elif (used := _resident(self.process.pid)) > memory_limit:
-            self.killed = (f"took {units.binary(used, 3)} of memory, its limit is {units.binary(memory_limit, 3)}, and was "
-                           "stopped: free some, or scan the repeated blocks instead of unrolling them")
+            self.killed = (
+                f"took {units.binary(used, 3)} of memory, its limit is {units.binary(memory_limit, 3)}, and was "
+                "stopped: free some, or scan the repeated blocks instead of unrolling them"
+            )
         else:
             return False
         self.stop()
@@ -155,13 +172,19 @@ def death(code: int, log: str, setup: str) -> str:
     if code < 0:
         with contextlib.suppress(ValueError):
             name = signal.Signals(-code).name
-            hint = {"SIGKILL": "it was killed (out of memory?): free some, or scan the repeated blocks",
-                    "SIGILL": "the compiler met something it cannot do (int2 operands do this): change that part"}
-            why = hint.get(name, "the compiler crashed: make the program smaller until it does not, and tell its makers")
+            hint = {
+                "SIGKILL": "it was killed (out of memory?): free some, or scan the repeated blocks",
+                "SIGILL": "the compiler met something it cannot do (int2 operands do this): change that part",
+            }
+            why = hint.get(
+                name, "the compiler crashed: make the program smaller until it does not, and tell its makers"
+            )
             return f"the compiler's process ended with {name}; {why}"
     if "ModuleNotFoundError" in log or "ImportError" in log:
         return f"its environment is not whole{last}; run costtrace setup {setup}"
-    return f"the compiler's process ended with code {code}{last}; run costtrace setup {setup} if its environment is broken"
+    return (
+        f"the compiler's process ended with code {code}{last}; run costtrace setup {setup} if its environment is broken"
+    )
 
 
 _NOISE = re.compile(r"^([IWE]\d{4} |WARNING: All log|[IW]0000|\d{4}-\d\d-\d\d .*: [IWE] )")
@@ -177,8 +200,10 @@ def refusal(error: dict[str, str], request: Request) -> str:
     if step == "version":
         return f"its compiler prints what this jax cannot read: {first}; run costtrace setup {request.setup}"
     if found := _USED.search(text):
-        return (f"it does not fit: the compiler needs {found[1]} of {found[2]} {found[3].upper()}; shard it, "
-                "or make the batch or the model smaller")
+        return (
+            f"it does not fit: the compiler needs {found[1]} of {found[2]} {found[3].upper()}; shard it, "
+            "or make the batch or the model smaller"
+        )
     if "RESOURCE_EXHAUSTED" in text:
         return f"it does not fit on the chip: {first}; shard it, or make the batch or the model smaller"
     return f"the compiler refused the program while it was {'lowered' if step == 'lower' else 'compiled'}: {first}"

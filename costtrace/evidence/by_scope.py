@@ -1,0 +1,104 @@
+"""XLA's count of products by scope: each instruction of the lowered program, as often as costtrace says that it runs.
+
+An instruction agrees where XLA's number is the float32 nearest to costtrace's for the same op of the same scope. Where
+XLA is silent or counts by other rules, the scope's cell says so. Nothing is compiled.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from costtrace.evidence import xla
+from costtrace.evidence.traced import Traced, Work, within
+from costtrace.target.opname import scope_of
+
+SILENT = {
+    "cumsum": "XLA counts a running sum of n as n^2 additions",
+    "cumprod": "XLA counts a running product of n as n^2 multiplications",
+    "cummax": "XLA counts a running maximum of n as n^2 comparisons",
+    "sort": "XLA gives a sort the price of one comparison",
+    "pallas_call": "a kernel is a custom call to XLA: -1 FLOP",
+    "cholesky": "a custom call to XLA: -1 FLOP",
+    "eigh": "a custom call to XLA: -1 FLOP",
+    "lu": "a custom call to XLA: -1 FLOP",
+    "geqrf": "a custom call to XLA: -1 FLOP",
+    "svd": "a custom call to XLA: -1 FLOP",
+    "ragged_dot_general": xla.EXCLUDED["ragged_dot"],
+    "scaled_dot": xla.EXCLUDED["scaled_dot"],
+}
+"""Primitives for which XLA's own count means something else: said in the cell of their scope."""
+
+
+@dataclass(slots=True)
+class Cell:
+    """What XLA says of a part: FLOPs of its products (None: nothing to say), and how far that can be believed.
+
+    `equal`: every instruction's number is the float32 nearest to costtrace's, and none is left over on either side.
+    """
+
+    flops: float | None = 0.0
+    equal: bool = True
+    notes: list[str] = field(default_factory=list)
+
+    def __add__(self, other: Cell) -> Cell:
+        flops = None if self.flops is None or other.flops is None else self.flops + other.flops
+        return Cell(flops, self.equal and other.equal, list(dict.fromkeys(self.notes + other.notes)))
+
+
+class Lowered:
+    """XLA's witness of one stage, by scope."""
+
+    def __init__(self, stage: Traced) -> None:
+        self.cells: dict[str, Cell] = {}
+        self.why = ""
+        known = stage.profile.by_scope
+        try:
+            instructions = xla.lowered(stage.fn, stage.args)
+        except (NotImplementedError, RuntimeError, TypeError, ValueError) as e:  # what jax raises where it cannot lower
+            self.why = f"not lowered for the CPU: {str(e).partition(chr(10))[0]}"
+            return
+        theirs: dict[str, list[xla.Instruction]] = defaultdict(list)
+        for instruction in instructions:
+            theirs[scope_of(instruction.path, known)].append(instruction)
+        ours: dict[str, list[Work]] = defaultdict(list)
+        for work in stage.work:
+            ours[work.scope].append(work)
+        for scope in known:
+            self.cells[scope] = _cell(ours[scope], theirs[scope])
+        for op in stage.trace.ops:
+            if op.primitive in SILENT and (said := SILENT[op.primitive]) not in self.cells[op.scope].notes:
+                self.cells[op.scope].notes.append(said)
+
+    def cell(self, paths: Iterable[str], own: bool = False) -> Cell:
+        """The cells of the scopes and of all in them, added up; with `own`, of the scopes alone."""
+        if self.why:
+            return Cell(None, False, [self.why])
+        some = list(paths)
+        found = Cell()
+        for scope, cell in self.cells.items():
+            if scope in some if own else any(within(scope, path) for path in some):
+                found = found + cell
+        return found
+
+
+def _cell(ours: list[Work], theirs: list[xla.Instruction]) -> Cell:
+    cell, left = Cell(), list(ours)
+    for instruction in theirs:
+        match = next((work for work in left if instruction.agrees(work.flops)), None)
+        if match is not None:
+            left.remove(match)
+            cell.flops = (cell.flops or 0) + instruction.flops * match.times
+            continue
+        cell.flops, cell.equal = (cell.flops or 0) + instruction.flops, False
+        cell.notes.append(
+            xla.EXCLUDED[instruction.excluded]
+            if instruction.excluded
+            else f"XLA has a {instruction.kind} of {instruction.flops:.0f} FLOP that costtrace has not"
+            + (", in a loop whose body it counts once" if instruction.looped else "")
+        )
+    for work in left:
+        cell.equal = False
+        cell.notes.append(f"XLA has no {work.op.primitive} of {work.flops} FLOP here")
+    return cell
