@@ -61,15 +61,15 @@ class _Fold:
 
     def result(self) -> Bytes:
         for v in dict.fromkeys(self.trace.outputs):
-            if v in self.storage.copies:
-                self.copied(v)
-            elif v.kind != "input" or v.edge is not None:
+            if v.kind != "input" or v.edge is not None:
                 self.read(v, FULL, None)
         for c in self.trace.carries:
             for p in self.storage.pieces(c.end):
                 self.ask(p.root, FULL)
         for op in reversed(self.trace.ops):
             self.op(op)
+        for v in self.storage.again:
+            self.again(v)
         frames = set(self.reads) | set(self.writes) | {self.trace.root}
         own = set(self.own_reads) | set(self.own_writes)
         return Bytes(
@@ -83,6 +83,8 @@ class _Fold:
     # -- events
 
     def op(self, op: Op) -> None:
+        if op.outputs and not any([v.size for v in op.outputs]) and op.inputs:
+            return  # nothing comes out, so nothing goes in
         if (
             op.primitive not in TOUCHES
             and op.primitive not in UPDATES
@@ -218,11 +220,18 @@ class _Fold:
                 if writer.scope is not reader.scope or writer.scope is not c.loop.scope:
                     _add(self.own_writes[writer.scope], handed, 1)
 
-    def copied(self, v: Value) -> None:
-        """A result that is (a part of) an array which stays: read by the program and written once more."""
-        self.read(v, FULL, self.trace.root)
-        _add(self.writes[self.trace.root], Piece(v, FULL), 1)
-        _add(self.own_writes[self.trace.root], Piece(v, FULL), 1)
+    def again(self, v: Value) -> None:
+        """A result whose array is another result already: its maker writes it once more."""
+        twin = Piece(Value(v.shape, v.dtype, v.bits, frame=v.frame or self.trace.root), FULL)
+        at = twin.root.frame
+        assert at is not None
+        for f in at.up():
+            if f.scope is f:
+                _add(self.writes[f], twin, 1)
+        _add(self.own_writes[at.scope], twin, 1)
+        maker = self.storage.maker.get(self.storage.pieces(v)[0].root)
+        if maker is not None:
+            self.unfused[maker.index] += v.nbytes
 
     def ask(self, root: Value, region: Region) -> None:
         if region is FULL:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from costtrace.access import UPDATES, VIEWS, source, updated
 from costtrace.core import Carry, Frame, Op, Trace, Value
-from costtrace.region import FULL, Axis, Region, Row, Some, box
+from costtrace.region import FULL, Axis, Region, Row, Some, box, volume
 
 DOTS = ("dot_general", "ragged_dot_general", "scaled_dot")
 """A transpose that only these read is folded into them."""
@@ -51,7 +51,7 @@ class Storage:
         self._transposes()
         if any(op.primitive in UPDATES for op in trace.ops):
             self._updates()
-        self.copies: list[Value] = []  # results that are copies of arrays which stay
+        self.again: list[Value] = []  # results that another result's array holds already
         self._results()
 
     def is_view(self, op: Op) -> bool:
@@ -171,24 +171,37 @@ class Storage:
         self.memo.clear()
 
     def _results(self) -> None:
-        """A result that is a view of an input, or of less than it holds, is written out by the view's own op."""
+        """Results that are views of an input, or parts of an array, are written out by the view's own op; a result that
+        an array already holds for another result is written a second time."""
         taken: set[Value] = set()
-        for v in dict.fromkeys(self.trace.outputs):
+        for i, v in sorted(enumerate(self.trace.outputs), key=lambda each: -each[1].size):
             if v.kind == "input" and v.edge is None:
                 continue
             pieces = self._pieces(v, FULL)
             roots = [p.root for p in pieces]
             made = all(r in self.maker or r.kind == "carry" or r.donated for r in roots)
-            whole = len(pieces) > 1 or _size(pieces[0]) == v.size
+            first = pieces[0]
+            whole = len(pieces) > 1 or (_size(first) == v.size and (first.region is FULL or bool(first.lead)))
+            op = self.maker.get(v)
             if made and whole and not taken.intersection(roots):
                 taken.update(roots)
-                continue
-            op = self.maker.get(v)
-            if op is not None and op.primitive in VIEWS and v.edge is None:
+            elif made and whole:
+                self.again.append(v)
+            elif op is not None and op.primitive in VIEWS and v.edge is None:
                 self.moved.add(op.index)
             else:
-                self.copies.append(v)
+                self.trace.outputs[i] = self._copy(v)
         self.memo.clear()
+
+    def _copy(self, v: Value) -> Value:
+        """A result that is an argument seen through a loop's edge: a copy at the end of the program."""
+        out = Value(v.shape, v.dtype, v.bits, frame=self.trace.root)
+        op = Op("copy", (v,), (out,), {}, self.trace.root)
+        op.index = len(self.trace.ops)
+        self.trace.ops.append(op)
+        self.maker[out] = op
+        self.moved.add(op.index)
+        return out
 
 
 def _invariant(p: Piece) -> Piece:
@@ -211,8 +224,6 @@ def _loop(frame: Frame) -> Frame | None:
 
 
 def _size(piece: Piece) -> int:
-    from costtrace.region import volume
-
     return volume(piece.shape, piece.region)
 
 
