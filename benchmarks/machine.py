@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import resource
+import subprocess
 import time
 from collections.abc import Callable
 from importlib.metadata import version
@@ -31,6 +32,14 @@ def cpu_seconds(action: Callable[[], object]) -> float:
     start = time.process_time()
     action()
     return time.process_time() - start
+
+
+def process_seconds(command: list[str]) -> tuple[float, float]:
+    """(clock, processor) time of a whole process, which must succeed."""
+    before = os.times()
+    clock = seconds(lambda: subprocess.run(command, check=True, capture_output=True))
+    after = os.times()
+    return clock, (after.children_user + after.children_system) - (before.children_user + before.children_system)
 
 
 def peak_gib() -> float:

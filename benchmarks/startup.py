@@ -2,13 +2,12 @@
 
     python benchmarks/startup.py [RUNS]
 
-The two alternate, so that a busy machine slows both; the middle of the runs is printed.
+They alternate, so that a busy machine slows all; the middle of the runs is printed, of the clock and of the processor.
 """
 
 from __future__ import annotations
 
 import statistics
-import subprocess
 import sys
 
 import machine
@@ -23,16 +22,18 @@ COMMANDS = {
 
 def main() -> None:
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else 7
-    taken: dict[str, list[float]] = {name: [] for name in COMMANDS}
+    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in COMMANDS}
     for _ in range(runs):
         for name, command in COMMANDS.items():
-            run = [sys.executable, *command]
-            taken[name].append(machine.seconds(lambda run=run: subprocess.run(run, check=True, capture_output=True)))
+            taken[name].append(machine.process_seconds([sys.executable, *command]))
     print(machine.line())
-    base = statistics.median(taken["import jax"])
-    for name, times in taken.items():
-        middle = statistics.median(times)
-        print(f"{name:32s} {middle:6.2f} s   {middle - base:+5.2f} s over import jax   {middle / base:5.2f}x")
+    middle = {name: [statistics.median(times) for times in zip(*pairs, strict=True)] for name, pairs in taken.items()}
+    base = middle["import jax"]
+    for name, (clock, processor) in middle.items():
+        print(
+            f"{name:32s} {clock:5.2f} s, {clock - base[0]:+5.2f} s over import jax;   "
+            f"processor {processor:5.2f} s, {processor - base[1]:+5.2f} s, {processor / base[1]:.2f}x"
+        )
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,16 +15,16 @@ _WRAPPERS = ("value", "raw_value")
 def _key_name(key: Any) -> str:
     for attribute in ("key", "name"):
         if hasattr(key, attribute):
-            return str(getattr(key, attribute))
+            name = getattr(key, attribute)
+            return f"[{name}]" if isinstance(name, int) else str(name)
     return f"[{key.idx}]"
 
 
 def path_name(path: tuple[Any, ...]) -> str:
     """'layers[0]/kernel' for a pytree path; wrappers such as flax's `.value` dropped."""
-    names = [_key_name(k) for k in path]
-    while names and names[-1] in _WRAPPERS:
-        names.pop()
-    return "/".join(names).replace("/[", "[")
+    while path and getattr(path[-1], "name", None) in _WRAPPERS:  # an attribute; a key of that name is the user's
+        path = path[:-1]
+    return "/".join(map(_key_name, path)).replace("/[", "[")
 
 
 def filled(args: tuple[Any, ...], dims: Mapping[str, int] | None) -> tuple[Any, ...]:
@@ -57,6 +58,17 @@ def filled(args: tuple[Any, ...], dims: Mapping[str, int] | None) -> tuple[Any, 
         return x
 
     return jax.tree.map(leaf, args)
+
+
+WIDE = ("float64", "complex128")
+
+
+def wide_types(args: tuple[Any, ...]) -> contextlib.AbstractContextManager[Any]:
+    """jax's 64-bit types while open, if an abstract argument is float64: elsewhere jax would narrow it in silence."""
+    import jax
+
+    leaves = [x for x in jax.tree.leaves(args) if isinstance(x, jax.ShapeDtypeStruct)]
+    return jax.enable_x64(True) if any(str(x.dtype) in WIDE for x in leaves) else contextlib.nullcontext()
 
 
 def weight_argument(fn: Callable[..., Any], args: tuple[Any, ...], weights: int | str | None) -> int | None:

@@ -97,7 +97,8 @@ class Quote:
     formula: of the figures flops(), products(), vector(), weights(), fused(), unfused(), each of rows, stages or "*"
     (all calls of all stages); params(stage); floor_s(stage, flops_per_s, bytes_per_s) of summed work and serial_s() of
     row after row; and of the claims' names. A sentence's formula is a comparison. checks: (formula, why) that must
-    agree with `quoted` if it is right by its author's own rules. config: the options it is about.
+    agree with `quoted` if it is right by its author's own rules. config: the options that it is about, with defaults
+    for the rest; without any, it is about what is audited.
     """
 
     quoted: str
@@ -129,7 +130,8 @@ class Shortcut:
 @dataclass(frozen=True)
 class Claims:
     """All that one author claims of a model. `names`: the formulas' own terms, each a formula of the config's fields
-    and of the names before it. `source` stands for claims, quotes and shortcuts that have none.
+    and of the names before it, or of `config` itself (config.latents). `source` stands for claims, quotes and shortcuts
+    that have none. about: the only values of options that the claims speak of ({"preset": "medium"}).
 
     Raises UsageError for a claim that says no quantity, a tolerance without a reason, or the same thing twice.
     """
@@ -139,10 +141,12 @@ class Claims:
     quotes: tuple[Quote, ...] = ()
     shortcuts: tuple[Shortcut, ...] = ()
     source: str = ""
+    about: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "claims", tuple(self.claims))
-        seen = set()
+        seen: set[tuple[str, str, str]] = set()
+        where: dict[tuple[str, str], tuple[str, ...]] = {}
         for claim in self.claims:
             place = f"claim {claim.label!r} of {claim.stage}"
             if claim.measures not in QUANTITIES:
@@ -156,12 +160,26 @@ class Claims:
             if (key := (claim.stage, claim.label, claim.measures)) in seen:
                 raise UsageError(f"{place} claims {claim.measures} twice: give one of the two another row")
             seen.add(key)
+            about = (
+                where.setdefault((claim.stage, claim.label), claim.paths) if claim.measures != "parameters" else None
+            )
+            if about is not None and about != claim.paths:
+                raise UsageError(f"{place} is about {claim.paths} and about {about}: a row's claims share their scopes")
 
 
 def row(
-    name: str, stage: str, scopes: str | tuple[str, ...], *, products: tuple[Product, ...] = (), vector: str = "0",
-    weights: str = "0", fused: str | None = None, unfused: str | None = None, element: str = "2", **more: Any,
-) -> tuple[Claim, ...]:  # fmt: skip
+    name: str,
+    stage: str,
+    scopes: str | tuple[str, ...],
+    *,
+    products: tuple[Product, ...] = (),
+    vector: str = "0",
+    weights: str = "0",
+    fused: str | None = None,
+    unfused: str | None = None,
+    element: str = "2",
+    **more: Any,
+) -> tuple[Claim, ...]:
     """The claims of one row of a hand count: FLOPs of products and elementwise, weights, fused and unfused bytes.
 
     weights: elements beside those of the products. fused, unfused: activation elements, to which the weights are
@@ -174,10 +192,11 @@ def row(
         formulas["bytes_fused"] = f"{element} * ({held} + {fused})"
         formulas["bytes_scoped"] = f"{element} * ({held} + {unfused or fused})"
     return tuple(
-        Claim(measures, stage, scopes, formula, row=name, products=products if measures == "product_flops" else (),
-              **more)
+        Claim(
+            measures, stage, scopes, formula, row=name, products=products if measures == "product_flops" else (), **more
+        )
         for measures, formula in formulas.items()
-    )  # fmt: skip
+    )
 
 
 SUFFIX = "_claims"

@@ -170,6 +170,7 @@ class Trace:
     outputs: list[Value]
     root: Frame
     carries: list[Carry] = field(default_factory=list)
+    constants: dict[Value, Any] = field(default_factory=dict)  # the arrays that the program closes over
     notes: list[Note] = field(default_factory=list)
     status: str = EXACT
 

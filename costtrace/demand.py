@@ -7,12 +7,13 @@ float64 number is converted where it enters a kernel, and where it comes from an
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import defaultdict
 from dataclasses import dataclass
 
-from costtrace import fusion
 from costtrace.core import Cost, Frame, Op, Trace, Value
+from costtrace.fusion import edges_of
 from costtrace.profiler import Prices
 from costtrace.rules import RULES
 from costtrace.scheme import Scheme, Tile, padding
@@ -83,10 +84,13 @@ class Demand:
             by_dtype={d: n for d, n in self.cost.by_dtype.items() if d not in WIDE}, vector_by_dtype=vector
         )
 
+    def named(self, name: str) -> Demand:
+        return dataclasses.replace(self, name=name)
+
     def executed(self, scheme: Scheme) -> float:
         """W_mma: FLOPs in whole tiles."""
         products = sum(p.flops * scheme.executed(p.m, p.n, p.k) for p in self.products)
-        return products + self.vector_flops * scheme.tile[1] + self.dense_flops
+        return products + self.vector_flops * min(scheme.tile[:2]) + self.dense_flops
 
     def native_products(self, tile: Tile) -> float:
         """FLOPs of the float64 matrix products in whole tiles of the native unit."""
@@ -129,7 +133,7 @@ def product(m: int, n: int, k: int, name: str = "") -> Demand:
 def demands(trace: Trace) -> list[Demand]:
     """One Demand a scope (a scope's own ops outside its child scopes are `path/.`), in program order."""
     storage = Storage(trace)
-    edges = _edges(trace, storage)
+    edges = edges_of(trace, storage, wide)
     paths = {f.scope_path for f in edges}
     prices = Prices()
     parts: dict[str, _Kernel] = defaultdict(_Kernel)
@@ -142,21 +146,18 @@ def demands(trace: Trace) -> list[Demand]:
         kernel.n_in, kernel.n_out = kernel.n_in + inside[0], kernel.n_out + inside[1]
         if ring(op):
             kernel.take(op, price)
-    for frame, (nbytes, read, written) in edges.items():
+    for frame, edge in edges.items():
         kernel = parts[frame.scope_path]
-        kernel.nbytes += nbytes
+        kernel.nbytes += edge.nbytes
         if kernel.rings:
-            kernel.n_in, kernel.n_out = kernel.n_in + read // WORD, kernel.n_out + written // WORD
+            kernel.n_in, kernel.n_out = kernel.n_in + edge.read // WORD, kernel.n_out + edge.written // WORD
     children = {path.rpartition("/")[0] for path in paths | set(parts) if path}
     return [kernel.demand(_named(path, path in children)) for path, kernel in parts.items()]
 
 
 def whole(parts: list[Demand], name: str) -> Demand:
     """The sum of kernels under one name."""
-    total = Demand(name, Cost(), 0)
-    for part in parts:
-        total = total + part
-    return total
+    return sum(parts, Demand(name, Cost(), 0))
 
 
 def _named(path: str, has_children: bool) -> str:
@@ -193,7 +194,7 @@ class _Kernel:
         self.flops += price.flops
         if op.primitive == "dot_general":
             (lhs, rhs), out = op.inputs[:2], op.outputs[0]
-            (left, right), (batch, _) = op.params["dimension_numbers"]
+            (left, _), (batch, _) = op.params["dimension_numbers"]
             k, b = math.prod(lhs.shape[d] for d in left), math.prod(lhs.shape[d] for d in batch)
             size = out.size * op.repeat * (out.bits // 64)
             self.products.append(
@@ -288,16 +289,3 @@ class _Conversions:
             return False
         owner = RULES[op.primitive].owner if op.primitive in RULES else ""
         return self.storage.is_view(op) or op.primitive == "select_n" or owner.endswith(".movement")
-
-
-def _edges(trace: Trace, storage: Storage) -> dict[Frame, tuple[int, int, int]]:
-    """{scope frame: bytes across the edge of its own ops, of them float64 read, float64 written}, all instances."""
-    fold = fusion._Fold(trace, storage)
-    own = fold.result().own
-    reads = {f: _wide(t) for f, t in fold.own_reads.items()}
-    writes = {f: _wide(t) for f, t in fold.own_writes.items()}
-    return {f: (n, fusion._inside(f, reads), fusion._outside(writes.get(f, {}))) for f, n in own.items()}
-
-
-def _wide(touches: fusion.Touches) -> fusion.Touches:
-    return {key: regions for key, regions in touches.items() if wide(key[0])}

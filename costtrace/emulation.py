@@ -20,7 +20,7 @@ from costtrace.demand import WIDE, Demand, product
 from costtrace.errors import UsageError
 from costtrace.scheme import NATIVE_TILE, SCHEMES, Handling, Scheme, changed
 
-MODEL_ONLY = "upper bounds of a model, not measurements"
+MODEL_ONLY = "speed-ups and caps are upper bounds of a model, not measurements"
 REGRESSION, REACHABLE, NOT_BINDING, NO_GAIN = "regression", "reachable", "not binding", "no gain"
 NOTHING, NO_NATIVE, UNKNOWN = "nothing to emulate", "no native float64", "unknown"
 VERDICTS = {
@@ -32,6 +32,7 @@ VERDICTS = {
     NO_NATIVE: "the chip has no float64 rate to compare with",
     UNKNOWN: "a constant of the scheme or a rate of the chip is not known",
 }
+SUBLANES = 8
 INT, HBM, FP64 = "integer.int32", "hbm.bandwidth", ("matrix.float64", "vector.float64")
 
 
@@ -46,7 +47,7 @@ class Emulation:
 
     demand: Demand
     native_s: float | None
-    native_bound: str
+    native_bound: str | None
     terms: dict[str, float | None]
     emulated_s: float | None
     original_s: float | None
@@ -122,7 +123,7 @@ def emulated(demand: Demand, chip: Chip, scheme: Scheme, handling: Handling = Ha
     dec = terms["deconstruction"]
     rate = next((chip.value(key) for key in FP64 if chip.value(key)), None)
     return Emulation(
-        demand, native_s, own.bound, terms,
+        demand, native_s, None if native_s is None else own.bound, terms,
         None if taken is None else _total(taken, handling),
         _original(demand, scheme, low, hbm, terms["reconstruction"]),
         None if taken is None else max(taken, key=taken.__getitem__),
@@ -172,11 +173,17 @@ def possible(chip: Chip) -> list[str]:
     return sorted(high, key=high.__getitem__, reverse=True)
 
 
+def on(scheme: Scheme, chip: Chip) -> Scheme:
+    """The scheme with the chip's own tile: a TPU's is 8 rows by the side of its matrix unit, squared."""
+    side = chip.value("cores.mxu_side")
+    return scheme if side is None else changed(scheme, tile=(SUBLANES, int(side), int(side)))
+
+
 def best(chip: Chip) -> Scheme:
     """The scheme with the highest ceiling of those whose conversion is known. Raises UsageError where there is none."""
     for name in possible(chip):
         if SCHEMES[name].convert is not None:
-            return SCHEMES[name]
+            return on(SCHEMES[name], chip)
     raise UsageError(f"{chip.name} has neither int8 nor FP8 products: no scheme runs on it; costtrace chips lists them")
 
 
@@ -206,7 +213,7 @@ class Parity:
 
 
 def parity(run: Emulation, chip: Chip, scheme: Scheme) -> Parity:
-    """Closed forms: the cap is inversely proportional to c_q and r, proportional to P_int, and by W / P_fp64 to 1 / P."""
+    """Closed forms: the cap falls as c_q and r grow and rises with P_int; that by W / P_fp64 falls as P_fp64 grows."""
     pipe, rate = chip.value(INT), chip.value(FP64[0]) or chip.value(FP64[1])
     cap, compute = run.cap, run.cap_compute
     return Parity(
@@ -243,7 +250,7 @@ def crossover(made: Callable[[int], Demand], chip: Chip, scheme: Scheme, handlin
 
 
 def crossovers(chip: Chip, scheme: Scheme, handling: Handling, side: int) -> dict[str, int | None]:
-    """The smallest B, k and n that pay: B right-hand sides of a side x side matrix, k between side x B... of a product."""
+    """The smallest B (right-hand sides), k (side x side results) and n (all three sides alike) that pay."""
     forms: dict[str, Callable[[int], Demand]] = {
         "B": lambda b: product(side, b, side),
         "k": lambda k: product(side, side, k),
@@ -253,6 +260,14 @@ def crossovers(chip: Chip, scheme: Scheme, handling: Handling, side: int) -> dic
 
 
 # -- numbers other than the chip file's
+
+
+def with_rates(chip: Chip, scheme: Scheme, fp64: str | None = None, low: str | None = None, integer: str | None = None,
+               hbm: str | None = None) -> Chip:  # fmt: skip
+    """The chip with the rates that a user gives as text: native float64, the scheme's products, integers, memory."""
+    texts = {**dict.fromkeys(FP64, fp64), f"matrix.{scheme.dtype}": low, INT: integer, HBM: hbm}
+    given = {key: text for key, text in texts.items() if text is not None}
+    return with_numbers(chip, given, "the command line") if given else chip
 
 
 def with_numbers(chip: Chip, texts: Mapping[str, str], source: str) -> Chip:
@@ -305,5 +320,5 @@ def alternatives(demands: Iterable[Demand], chip: Chip, scheme: Scheme | None, h
 
 
 __all__ = ["MODEL_ONLY", "VERDICTS", "Alternative", "Emulation", "Handling", "Parity", "alternatives", "best",
-           "ceiling", "changed", "crossovers", "emulated", "native", "parity", "possible", "threshold",
-           "with_numbers"]  # fmt: skip
+           "ceiling", "changed", "crossovers", "emulated", "native", "on", "parity", "possible", "threshold",
+           "with_numbers", "with_rates"]  # fmt: skip

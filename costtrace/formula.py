@@ -45,7 +45,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {"ceil": math.ceil, "floor": math.flo
 
 
 def value(text: str, names: Mapping[str, Any], place: str = "formula") -> Any:
-    """The number (or truth) that `text` is; a whole number is an int. Raises UsageError with `place` where it is none."""
+    """The number (or truth) that `text` is; a whole number is an int. Raises UsageError with `place` if it is none."""
     try:
         found = _value(_tree(text), {**FUNCTIONS, **names})
     except (SyntaxError, ValueError, TypeError, ZeroDivisionError, OverflowError) as e:
@@ -65,6 +65,20 @@ def with_values(text: str, names: Mapping[str, Any]) -> str:
     """`text` with its numbers in place of the names: "2 * S * H" as "2 * 1536 * 3072". Calls stay as they are."""
     tree = _Values({**names}).visit(_tree(text))
     return ast.unparse(tree)
+
+
+def sides(text: str, names: Mapping[str, Any]) -> str:
+    """A comparison with the value of each side: "0.3179 > 0.3595"; of several, the first that does not hold."""
+    node: ast.expr = _tree(text)
+    while isinstance(node, ast.BoolOp):
+        known = {**FUNCTIONS, **names}
+        node = next((part for part in node.values if not _value(part, known)), node.values[0])
+    if not isinstance(node, ast.Compare):
+        return ast.unparse(node)
+    ends = [_value(part, {**FUNCTIONS, **names}) for part in (node.left, *node.comparators)]
+    signs = [ast.unparse(ast.Compare(ast.Constant(0), [op], [ast.Constant(0)]))[1:-1].strip() for op in node.ops]
+    shown = [f"{float(end):.4g}" for end in ends]
+    return " ".join(word for pair in zip(shown, [*signs, ""], strict=True) for word in pair).strip()
 
 
 def names_in(text: str) -> set[str]:
@@ -110,15 +124,15 @@ class _Values(ast.NodeTransformer):
     def __init__(self, names: Mapping[str, Any]) -> None:
         self.names = names
 
-    def visit_Name(self, node: ast.Name) -> ast.AST:  # noqa: N802  # ast's own name for it
+    def visit_Name(self, node: ast.Name) -> ast.AST:
         found = self.names.get(node.id)
         if isinstance(found, Fraction):
             found = float(found)
         return ast.Constant(found) if isinstance(found, int | float) else node
 
-    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:  # noqa: N802
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         return ast.Constant(_value(node, self.names))
 
-    def visit_Call(self, node: ast.Call) -> ast.AST:  # noqa: N802
+    def visit_Call(self, node: ast.Call) -> ast.AST:
         node.args = [self.visit(arg) for arg in node.args]
         return node

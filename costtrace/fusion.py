@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from costtrace.access import TOUCHES, UPDATES, touched, updated
@@ -44,6 +44,25 @@ class Bytes:
 def bytes_of(trace: Trace, storage: Storage) -> Bytes:
     """Every byte count of `trace`."""
     return _Fold(trace, storage).result()
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Bytes across the edge of one scope's ops outside its child scopes as one kernel, all instances: all of them, and
+    those of some arrays, read and written."""
+
+    nbytes: int
+    read: int
+    written: int
+
+
+def edges_of(trace: Trace, storage: Storage, wanted: Callable[[Value], bool]) -> dict[Frame, Edge]:
+    """The edge of each scope frame that has ops of its own; `wanted` says which arrays' bytes are told apart."""
+    fold = _Fold(trace, storage)
+    own = fold.result().own
+    reads, writes = ({f: {key: regions for key, regions in touches.items() if wanted(key[0])}
+                      for f, touches in side.items()} for side in (fold.own_reads, fold.own_writes))  # fmt: skip
+    return {f: Edge(n, _inside(f, reads), _outside(writes.get(f, {}))) for f, n in own.items()}
 
 
 class _Fold:
@@ -83,7 +102,7 @@ class _Fold:
     # -- events
 
     def op(self, op: Op) -> None:
-        if op.outputs and not any([v.size for v in op.outputs]) and op.inputs:
+        if op.outputs and not any(v.size for v in op.outputs) and op.inputs:
             return  # nothing comes out, so nothing goes in
         if (
             op.primitive not in TOUCHES
@@ -349,4 +368,4 @@ def _outside(touches: Touches) -> int:
     return sum(most.values())
 
 
-__all__ = ["Bytes", "UPDATES", "bytes_of"]
+__all__ = ["UPDATES", "Bytes", "Edge", "bytes_of", "edges_of"]

@@ -7,7 +7,7 @@ from collections import defaultdict
 
 from costtrace.core import Cost, total
 from costtrace.errors import UsageError
-from costtrace.summary import BY, Profile, Row, worst
+from costtrace.summary import BY, Profile, Record, Row, worst
 
 NUMBERED = re.compile(r"((?:^|(?<=[_.\-]))\d+|\[\d+\])$")
 """The number that tells siblings apart: layers_0, blocks.3, layers[2], 7."""
@@ -24,13 +24,13 @@ def rows(profile: Profile, by: str, depth: int | None, merge: bool) -> list[Row]
         return [Row(path, cost, profile.status, 1, cost.flops, False) for path, cost in leaves.items()]
     if by == "line":
         return [Row(line, cost, profile.status, 1, cost.flops, False) for line, cost in profile.lines().items()]
-    groups: dict[str, list[tuple[Cost, str, int]]] = defaultdict(list)
+    groups: dict[str, list[Record]] = defaultdict(list)
     for r in profile.records:
-        groups[getattr(r, by)].append((r.cost, r.status, r.ops))
+        groups[getattr(r, by)].append(r)
     out = []
     for key, parts in groups.items():
-        cost = total(c for c, _, _ in parts)
-        out.append(Row(key or "-", cost, worst(s for _, s, _ in parts), sum(n for _, _, n in parts), cost.flops, False))
+        cost, kept = total(r.cost for r in parts), sum(r.cost.flops - r.masked_flops for r in parts)
+        out.append(Row(key or "-", cost, worst(r.status for r in parts), sum(r.ops for r in parts), kept, False))
     return out
 
 
@@ -49,8 +49,10 @@ def _leaves(costs: dict[str, Cost], depth: int | None) -> dict[str, Cost]:
 def _by_scope(profile: Profile, depth: int | None, merge: bool) -> list[Row]:
     status: dict[str, list[str]] = defaultdict(list)
     own: dict[str, list[Cost]] = defaultdict(list)
+    masked: dict[str, int] = defaultdict(int)
     for r in profile.records:
         own[r.scope].append(r.cost)
+        masked[r.scope] += r.masked_flops
         status[r.scope].append(r.status)
     children: dict[str, list[str]] = defaultdict(list)
     for path in profile.by_scope:
@@ -74,14 +76,9 @@ def _by_scope(profile: Profile, depth: int | None, merge: bool) -> list[Row]:
             )
         )
 
-    def statuses(prefix: str) -> str:
+    def under(prefix: str) -> list[str]:
         inside = prefix + "/"
-        return worst(
-            s
-            for scope, found in status.items()
-            if scope == prefix or scope.startswith(inside) or not prefix
-            for s in found
-        )
+        return [scope for scope in own if scope == prefix or scope.startswith(inside) or not prefix]
 
     for scope in own:
         names = scope.split("/") if scope else []
@@ -92,8 +89,10 @@ def _by_scope(profile: Profile, depth: int | None, merge: bool) -> list[Row]:
             if key in done:
                 continue
             done.add(key)
-            cost = profile.by_scope[key]
-            add(key or ".", Row(key or ".", cost, statuses(key), profile.instances.get(key, 1), cost.flops))
+            cost, scopes = profile.by_scope[key], under(key)
+            known = worst(s for each in scopes for s in status[each])
+            kept = cost.flops - sum(masked[each] for each in scopes)
+            add(key or ".", Row(key or ".", cost, known, profile.instances.get(key, 1), kept))
         else:
             cost = total(own[scope])
             nbytes = profile.by_scope[scope].bytes_scoped - sum(
@@ -102,7 +101,7 @@ def _by_scope(profile: Profile, depth: int | None, merge: bool) -> list[Row]:
             cost = cost.replace(bytes_fused=nbytes, bytes_scoped=nbytes)
             add(
                 f"{scope}/." if scope else ".",
-                Row("", cost, worst(status[scope]), profile.instances.get(scope, 1), cost.flops),
+                Row("", cost, worst(status[scope]), profile.instances.get(scope, 1), cost.flops - masked[scope]),
             )
     return list(out.values())
 

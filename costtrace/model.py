@@ -65,6 +65,11 @@ class Model:
         """{name: field}; `field.default`, and `field.metadata` with `help`, `parse` and `metavar`."""
         return options(self.config)
 
+    def shown(self, config: Any) -> dict[str, Any]:
+        """{name: value} of the options, then of the config's properties: numbers that follow from them."""
+        follow = [name for name, value in vars(self.config).items() if isinstance(value, property)]
+        return {name: getattr(config, name) for name in (*self.options(), *follow)}
+
     def configure(self, **values: Any) -> Any:
         """The config with `values`, as text or as what their option's parse gives; None leaves the default.
 
@@ -85,9 +90,14 @@ def _offered() -> dict[str, Any]:
     return {entry.name: entry for entry in metadata.entry_points(group=GROUP)}
 
 
+CLAIMS = "_claims"
+"""models_spec/NAME_claims.py holds what others say of models_spec/NAME.py."""
+
+
 def names() -> dict[str, str]:
     """{name: one line} of every model that find() knows by name; imports none of them."""
-    own = {path.stem: _title(path) for path in sorted(folder().glob("*.py")) if not path.stem.startswith("_")}
+    own = {path.stem: _title(path) for path in sorted(folder().glob("*.py")) if not path.stem.startswith("_")
+           and not path.stem.endswith(CLAIMS)}  # fmt: skip
     return {name: f"from {entry.value}" for name, entry in sorted(_offered().items())} | own
 
 

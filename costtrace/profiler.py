@@ -16,6 +16,7 @@ from costtrace.rules import RULES
 from costtrace.rules.table import priced
 from costtrace.storage import Storage
 from costtrace.summary import Profile, Record, Row, worst
+from costtrace.useful import useful
 
 _FREE = Cost()
 
@@ -118,6 +119,8 @@ def folded(trace: Trace) -> Profile:
     storage = Storage(trace)
     moved = bytes_of(trace, storage)
     prices, sums = Prices(), Sums()
+    kept, masks = useful(trace)
+    masked: dict[Any, int] = defaultdict(int)
     known: dict[Frame, str] = {}
     for op in trace.ops:
         price = prices(op)
@@ -132,9 +135,11 @@ def folded(trace: Trace) -> Profile:
             worst((price.status, known[op.frame])),
         )
         sums.add(key, price.cost, op.frame.repeat, moved.unfused[op.index])
-    records = [Record.of(key[0].scope_path, *key[1:], count, cost) for key, count, cost in sums.items()]
+        if op.index in kept:
+            masked[key] += (price.cost.matmul_flops - kept[op.index]) * op.repeat
+    records = [Record.of(key[0].scope_path, *key[1:], n, masked[key], cost) for key, n, cost in sums.items()]
     by_scope, instances = _scopes(trace, moved, records)
-    notes = trace.notes + prices.notes
+    notes = trace.notes + prices.notes + masks
     status = worst((trace.status, *(UNKNOWN for _ in prices.notes)))
     if len(by_scope) == 1:
         notes.append(
@@ -156,7 +161,7 @@ def folded(trace: Trace) -> Profile:
         by_scope,
         instances,
         _weights(trace, storage, prices, moved),
-        by_scope[""].flops,
+        by_scope[""].flops - sum(masked.values()),
         moved.traffic,
         lambda: _lines(trace, prices, moved.unfused),
     )

@@ -69,8 +69,8 @@ class Scheme:
 
     @property
     def reconstruct(self) -> float | None:
-        """gamma: integer instructions for one float64 result. Garner's algorithm takes r (r - 1) / 2 multiply-adds,
-        which is part 2's figure: 2 x 66 operations for 16 bytes of an FFT at r = 12 are 8.25 a byte. None for slices."""
+        """gamma: integer instructions for one float64 result. Garner's algorithm takes r (r - 1) / 2 multiply-adds: at
+        r = 12 that is 2 x 66 operations for 16 bytes, part 2's 8.25 a byte. None for slices."""
         if self.gamma is not None:
             return self.gamma
         return None if self.form == "slices" else self.count * (self.count - 1) / 2
@@ -123,8 +123,7 @@ SCHEMES: dict[str, Scheme] = {
                 ("alpha", f"3 r + 1: {KARATSUBA}"),
                 ("c_q", f"13 measured in cuBLAS and 3 for the planes: {NOTE}, section 4"),
                 ("gamma", f"r (r - 1) / 2, derived from {SECOND}"),
-                ("longest k", "derived: float32 sums of products of integers up to 16; that the chip keeps all 24 bits "
-                              "is not sourced"),
+                ("longest k", "derived: k 16^2 <= 2^24, float32 sums; that the chip keeps all 24 bits is not sourced"),
                 ("stored", f"9 r bits, 3 r bytes: {NOTE}, section 6"),
                 _TILE,
             ),
@@ -176,7 +175,7 @@ DECONSTRUCTION = {
 @dataclass(frozen=True, slots=True)
 class Handling:
     """The choices that the model leaves open. `recompute`: how many matrix units convert the same number, each for
-    itself (1: shared). `beta`: bytes streamed for a converted number over its 8, where they are converted on the way."""
+    itself (1: shared). `beta`: bytes streamed for a converted number over its 8, by default what follows."""
 
     deconstruction: str = "overlapped"
     recompute: float = 1.0
@@ -204,4 +203,5 @@ class Handling:
 
 def changed(of: Scheme, **values: object) -> Scheme:
     """The scheme with constants replaced; None leaves one as it is."""
-    return dataclasses.replace(of, **{k: v for k, v in values.items() if v is not None})  # type: ignore[arg-type]
+    given = {key: value for key, value in values.items() if value is not None}
+    return dataclasses.replace(of, **given) if given else of  # type: ignore[arg-type]

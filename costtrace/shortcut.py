@@ -59,13 +59,21 @@ def decomposed(shortcut: Shortcut, hand: Hand, stage: Traced) -> Decomposed:
     shares = []
     for (top, each), some in groups.items():
         elements, flops = sum(size for _, size, _ in some), sum(n for _, _, n in some)
-        shares.append(Share(_label(top, [path for path, _, _ in some]), elements, each, factor * elements * tokens, flops))
+        label, claimed = _label(top, [path for path, _, _ in some]), factor * elements * tokens
+        shares.append(Share(label, elements, each, claimed, flops))
     total = stage.profile.total
     products = total.matmul_flops + total.conv_flops
     traced = sum(share.traced for share in shares)
-    return Decomposed(shortcut, stage.calls, sum(stage.weights.values()), tokens,
-                      factor * sum(stage.weights.values()) * tokens, traced, products - traced,
-                      tuple(sorted(shares, key=lambda share: -abs(share.difference))))  # fmt: skip
+    return Decomposed(
+        shortcut,
+        stage.calls,
+        sum(stage.weights.values()),
+        tokens,
+        factor * sum(stage.weights.values()) * tokens,
+        traced,
+        products - traced,
+        tuple(sorted(shares, key=lambda share: -abs(share.difference))),
+    )
 
 
 def _label(top: str, paths: list[str]) -> str:

@@ -34,6 +34,8 @@ class Record:
     dtype: str
     status: str
     ops: int
+    masked_flops: int
+    """Matmul FLOPs in `cost` that a static mask makes needless (useful.py)."""
     cost: Cost
 
     @classmethod
@@ -72,7 +74,7 @@ class Profile:
     by_weight: dict[str, Cost] = field(default_factory=dict)
     useful_flops: int = 0
     traffic: dict[tuple[str, str], int] = field(default_factory=dict)
-    """{(scope that made it, scope that reads it): bytes}, a scope's own ops being one kernel; arguments come from "(inputs)"."""
+    """{(scope that made it, scope that reads it): bytes}, a scope's own ops as one kernel; arguments: "(inputs)"."""
     line_costs: Callable[[], dict[str, Cost]] | dict[str, Cost] = field(default_factory=dict, compare=False)
     """{source line: Cost}, or the function that finds it when it is first asked for (it costs as much as the rest)."""
 
@@ -120,7 +122,7 @@ class Profile:
             "useful_flops": self.useful_flops, "total": self.total.to_dict(),
             "notes": [[n.kind, n.scope, n.text] for n in self.notes],
             "peak": [self.peak.nbytes, self.peak.scope, self.peak.primitive, [list(a) for a in self.peak.alive]],
-            "records": [[r.scope, r.phase, r.primitive, r.dtype, r.status, r.ops, r.cost.to_dict()]
+            "records": [[r.scope, r.phase, r.primitive, r.dtype, r.status, r.ops, r.masked_flops, r.cost.to_dict()]
                         for r in self.records],
             "traffic": [[a, b, n] for (a, b), n in self.traffic.items()],
             "lines": {k: c.to_dict() for k, c in self.lines().items()},

@@ -24,7 +24,7 @@ def jaxpr_of(fn: Callable[..., Any], args: tuple[Any, ...], jit: Mapping[str, An
     if jit:
         fn = jax.jit(fn, **jit)
     try:
-        with cudnn_traceable():
+        with cudnn_traceable(), arguments.wide_types(args):
             return jax.make_jaxpr(fn)(*args)
     except CosttraceError:
         raise

@@ -38,9 +38,10 @@ def useful(trace: Trace) -> tuple[dict[int, int], list[Note]]:
     found.forward()
     if found.hides:
         found.backward()
-    shares = {op.index: (op, share) for op in trace.ops if (share := found.share(op)) != 1}
-    out = {i: int(RULES[op.primitive].formula(op).matmul_flops * share) for i, (op, share) in shares.items()}
-    return out, found.said(list(shares.values())) + found.notes
+    asked = [op for op in trace.ops if op.primitive in PRODUCTS or op.primitive.startswith(FUSED)]
+    hidden = [(op, share) for op in asked if (share := found.share(op)) != 1]
+    kept = {op.index: int(RULES[op.primitive].formula(op).matmul_flops * share) for op, share in hidden}
+    return kept, found.said(hidden) + list(dict.fromkeys(found.notes))
 
 
 class Masks:
@@ -50,7 +51,7 @@ class Masks:
         self.trace, self.statics = trace, Statics()
         self.known: dict[Value, Known] = {}
         self.asked: dict[Value, Known | None] = {}  # None: all of it
-        self.hides: set[int] = set()  # indices of ops in which a known operand may hide elements of another
+        self.hides: dict[int, list[Known | None]] = {}  # index of an op: what of each operand its others leave visible
         self.open: Op | None = None  # the first select by a mask that also depends on data
         self.counted: dict[Known, Fraction | None] = {}
         self.notes: list[Note] = []
@@ -74,6 +75,8 @@ class Masks:
     def constant(self, array: Any) -> Known | None:
         """A mask that the program closes over: of booleans or integers, or a bias with masking numbers in it."""
         kind = np.dtype(array.dtype).kind
+        if array.size > CELLS and kind == "b":
+            self.too_large("", f"bool{list(array.shape)}")
         if array.size > CELLS or kind not in "biuf":
             return None
         numbers = np.asarray(array)
@@ -83,7 +86,7 @@ class Masks:
 
     def forward(self) -> None:
         known = self.known
-        for v, array in getattr(self.trace, "constants", {}).items():
+        for v, array in self.trace.constants.items():
             if (found := self.constant(array)) is not None:
                 known[v] = found
         for op in self.trace.ops:
@@ -103,7 +106,9 @@ class Masks:
     def learn(self, op: Op) -> None:
         inputs = [self.at(v) for v in op.inputs]
         if op.primitive in HIDING:
-            self.hides.add(op.index)
+            shown = [self.shown(op, i) for i in range(len(op.inputs))]
+            if any(k is not None and not all(a.all() for a in k.cases) for k in shown):
+                self.hides[op.index] = shown
         if len(op.outputs) == 1:
             results = [self.result(op, inputs)]
         else:
@@ -113,17 +118,15 @@ class Masks:
     def result(self, op: Op, inputs: list[Known | None]) -> Known | None:
         name, out, s = op.primitive, op.outputs[0], self.statics
         if name == "iota":
-            n, axis = out.shape[op.params["dimension"]], op.params["dimension"]
-            if n > CELLS:
-                return None
-            return s.one(Known(np.arange(float(n)).reshape([n if d == axis else 1 for d in range(len(out.shape))])))
+            shape = [n if d == op.params["dimension"] else 1 for d, n in enumerate(out.shape)]
+            return s.one(Known(np.arange(float(max(shape))).reshape(shape))) if max(shape) <= CELLS else None
         first = inputs[0]
         if name in MOVES:
             move = move_of(op)
             return None if move is None or first is None else s.moved(move, first)
         if name == "concatenate":
             axis = op.params["dimension"]
-            return s.joined([k or UNKNOWN for k in inputs], [v.shape[axis] for v in op.inputs], axis)
+            return s.joined(tuple(k or UNKNOWN for k in inputs), tuple(v.shape[axis] for v in op.inputs), axis)
         if name in CASTS:
             if first is None or name != "convert_element_type" or out.dtype.startswith(FLOATING):
                 return first
@@ -141,7 +144,7 @@ class Masks:
             return None  # a zero among other numbers (positions times data) is no mask
         found = s.apply(name, *(k or UNKNOWN for k in inputs))
         if found is None and name in (*COMPARISONS, "and", "or", "abs") and None not in inputs:
-            self.too_large(op)
+            self.too_large(op.scope, str(op.outputs[0]))
         return found if found is None or out.dtype == "bool" else self.wrapped(found, name, out.dtype)
 
     def wrapped(self, known: Known, name: str, dtype: str) -> Known | None:
@@ -190,7 +193,7 @@ class Masks:
             need(c.start, None)
             need(c.end, None)
         for op in reversed(self.trace.ops):
-            if op.index in self.hides or any(asked.get(v) is not None for v in op.outputs):
+            if op.index in self.hides or any(map(asked.get, op.outputs)):
                 for v, part in zip(op.inputs, self.needs(op), strict=True):
                     need(v, part)
             else:
@@ -213,11 +216,12 @@ class Masks:
         if name not in CASTS and name != "select_n" and (rule is None or not rule.owner.endswith(".pointwise")):
             return [None] * len(op.inputs)
         parts = [asked if v.shape == out.shape else None for v in op.inputs]
-        if op.index in self.hides:
-            for i, v in enumerate(op.inputs):
-                if v.shape == out.shape:
-                    parts[i] = self.both(parts[i], self.shown(op, i))
-        return parts
+        shown = self.hides.get(op.index)
+        if shown is None:
+            return parts
+        return [
+            self.both(p, k) if v.shape == out.shape else None for p, k, v in zip(parts, shown, op.inputs, strict=True)
+        ]
 
     def moved_back(self, op: Op, asked: Known) -> Known | None:
         if op.primitive == "pad":
@@ -263,7 +267,7 @@ class Masks:
         """The useful share of a product's FLOPs."""
         if op.primitive.startswith(FUSED):
             return fused_share(op)
-        if op.primitive not in PRODUCTS:
+        if not self.hides:
             return Fraction(1)
         operands = [k for v in op.inputs[:2] if (k := self.at(v)) and any(np.isnan(a).any() for a in k.cases)]
         live = [self.asked.get(op.outputs[0]), *(self.statics.apply("maybe 1", k) for k in operands)]
@@ -274,32 +278,22 @@ class Masks:
 
     # -- what must be said
 
-    def too_large(self, op: Op) -> None:
-        self.notes.append(
-            Note("mask", op.scope, f"a mask {op.outputs[0]} is too large to evaluate: it counts as all live")
-        )
+    def too_large(self, scope: str, mask: str) -> None:
+        text = f"a mask {mask} is no interval in each row and too large to evaluate: it counts as all live"
+        self.notes.append(Note("mask", scope, text))
 
     def said(self, hidden: list[tuple[Op, Fraction]]) -> list[Note]:
         notes = []
         if hidden:
             shares = sorted({share for _, share in hidden})
             listed = ", ".join(f"{float(s):.2%}" for s in shares[:3]) + (", ..." if len(shares) > 3 else "")
-            notes.append(
-                Note(
-                    "mask",
-                    hidden[0][0].scope,
-                    f"static masks leave {listed} of the work of {len(hidden)} "
-                    "products: all of it is executed and counted, useful_flops leaves out what is hidden",
-                )
+            text = (
+                f"static masks leave {listed} of the work of {len(hidden)} products: all of it is executed and counted"
             )
+            notes.append(Note("mask", hidden[0][0].scope, f"{text}, useful_flops leaves out what is hidden"))
         if hidden and self.open is not None:
-            notes.append(
-                Note(
-                    "mask",
-                    self.open.scope,
-                    "a mask depends on data as well (padding): that part of it counts as all live",
-                )
-            )
+            text = "a mask depends on data as well (padding): that part of it counts as all live"
+            notes.append(Note("mask", self.open.scope, text))
         return notes
 
 

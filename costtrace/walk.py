@@ -55,7 +55,7 @@ class Walk:
 
     def read(self, env: dict[Any, Value], var: Any) -> Value:
         if not hasattr(var, "val"):
-            return env[var]
+            return env[var] if var in env else self.value(var.aval)  # dead: a live call does not read it
         return self.value(var.aval, "literal", literal=var.val)
 
     # -- frames
@@ -108,6 +108,7 @@ class Walk:
         for var, const in zip(jaxpr.constvars, consts, strict=False):
             known = const if getattr(const, "shape", None) == () and not hasattr(const, "aval") else None
             env[var] = self.value(var.aval, "const", literal=known)
+            self.out.constants[env[var]] = const
         return self.equations(jaxpr, env, used, at, phase)
 
     def equations(

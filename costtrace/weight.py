@@ -26,7 +26,8 @@ class Stage:
     """One program of a model, run `calls` times for one result.
 
     args: pytrees of jax.ShapeDtypeStruct for `forward`. dtype: of every param() that names none. depth: how deep the
-    default table shows this stage's scopes.
+    default table shows this stage's scopes. donated: the positions of args that the stage updates in place, as a cache.
+    notes: (kind, text) of what the reader of its numbers must know.
     """
 
     name: str
@@ -35,6 +36,8 @@ class Stage:
     calls: int = 1
     dtype: str = "bfloat16"
     depth: int = 1
+    donated: tuple[int, ...] = ()
+    notes: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -167,12 +170,14 @@ def stack(
 
 
 def bind(stage: Stage, unroll: bool = False) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """(fn, (params, *stage.args)): an ordinary JAX function and the abstract arguments that it takes.
+    """(fn, (params, *stage.args)): an ordinary JAX function, jitted where arguments are donated, and the abstract
+    arguments that it takes.
 
     params: nested dict of ShapeDtypeStruct, in the order of declaration. unroll: every block of a stack on its own,
     for a compiler or count that should see all of them; the numbers stay the same.
     Raises TraceError where the forward function fails, ShapeError and UsageError as param() and stack() do.
     """
+    import jax
     from jax.extend.core import get_opaque_trace_state
 
     from costtrace.trace import jaxpr_of
@@ -202,7 +207,8 @@ def bind(stage: Stage, unroll: bool = False) -> tuple[Callable[..., Any], tuple[
     first = inspect.Parameter("params", inspect.Parameter.POSITIONAL_ONLY)
     fn.__signature__ = inspect.Signature([first, *taken])  # type: ignore[attr-defined]  # jax names arguments by it
     jaxpr_of(declare, stage.args)
-    return fn, (params, *stage.args)
+    given = (params, *stage.args)
+    return (jax.jit(fn, donate_argnums=tuple(i + 1 for i in stage.donated)) if stage.donated else fn), given
 
 
 def parameters(stage: Stage) -> int:

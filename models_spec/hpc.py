@@ -45,7 +45,7 @@ def spmv_csr(values, columns, row_of, x):
 
 
 def csr(values, columns, starts, x):
-    """y = A x with row pointers, starts (n + 1,): a nonzero's row is the number of rows that start before it, less 1."""
+    """y = A x with row pointers, starts (n + 1,): the row of a nonzero is how many rows began before it, less 1."""
     marks = jnp.zeros(values.shape, starts.dtype).at[starts[1:-1]].add(1, mode="drop", wrap_negative_indices=False)
     return spmv_csr(values, columns, lax.cumsum(marks), x)
 

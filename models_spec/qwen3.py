@@ -1,15 +1,15 @@
 """Qwen3: a decoder language model, dense from 0.6B to 32B or a mixture of experts, its prefill and its decoding apart.
 
-Sizes: config.json of Qwen/Qwen3-* on Hugging Face, as google/tunix (models/qwen3/model.py) and MaxText
-(configs/models/qwen3-*.yml) have them too, read 2026-12-01; parameter totals are the published checkpoints'. Precision:
-bfloat16 weights and activations; float32 inside norms, softmax, router and rotary embeddings. Weights are named as in
-the checkpoints, matrices stored (in, out).
+Sizes: config.json of Qwen/Qwen3-* on Hugging Face as google/tunix repeats them (tunix/models/qwen3/model.py, read
+2026-12-01); parameter totals are the published checkpoints'. Precision: bfloat16 weights and activations; float32
+inside norms, softmax, router and rotary embeddings. Weights are named as in the checkpoints, those of experts stacked,
+matrices stored (in, out).
 
 Cache: prompt + decode places are allocated at once, the arguments are donated and each step writes one place of every
 layer in place. A step's shapes do not change while the cache fills: it attends to every allocated place and masks those
-not yet written. So `decode` is one step, run `decode` times, and calls times one step is exactly the whole; `masked`
-says how much of it, and of the causal square of prefill, goes to masked keys. All prompts are equally long. Both stages
-end in the next token (the most likely one); prefill computes the logits of the last token only.
+not yet written. So `decode` is one step, run `decode` times, and calls times one step is exactly the whole; `unwritten`
+says how much of it goes to places that hold nothing yet. All prompts are equally long. Both stages end in the next
+token (the most likely one); prefill computes the logits of the last token only.
 
 Experts: the tokens are sorted by expert and meet their matrices in ragged products, which take the same FLOPs however
 the tokens spread. What routing changes is how many experts are read. It is an assumption: balanced, as many tokens to
@@ -134,8 +134,8 @@ def experts(x, dims, routing):
         matrices = param(f"mlp/experts/{name}", (dims.experts, x.shape[-1], width))
         return lax.ragged_dot(x, matrices[:read], sizes)
 
-    x = x.reshape(-1, dims.hidden)
     with scope("router"):
+        x = x.reshape(-1, dims.hidden)
         likely = jax.nn.softmax(linear("mlp/gate", x, dims.experts).astype(FLOAT))
         weights, ids = lax.top_k(likely, dims.chosen)
         weights = (weights / jnp.sum(weights, -1, keepdims=True)).astype(x.dtype)
@@ -192,7 +192,7 @@ def layer(x, keys, values, i, at, rope, mask, dims, routing):
 
 
 def forward(tokens, at, keys, values, dims, routing):
-    """The next token (b, 1) after tokens (b, s), whose places begin at `at`, and the cache with their keys and values."""
+    """The next token (b, 1) after tokens (b, s), whose places begin at `at`, and the cache with their keys, values."""
     with scope("embed"):
         table = param("embed_tokens", (VOCAB, dims.hidden))
         x = table.at[tokens].get(mode="promise_in_bounds", wrap_negative_indices=False)
@@ -215,35 +215,32 @@ def forward(tokens, at, keys, values, dims, routing):
         return jnp.argmax(logits, -1, keepdims=True), keys, values
 
 
-def masked(config):
-    """{stage: {scope: FLOPs of one call's products with masked keys}}, the mean over all steps for decode.
-
-    Of the s x s scores of a prompt s (s - 1) / 2 are masked; of a step's places 0 in the last step, 1 before it.
-    """
-    dims, s = SIZES[config.size], config.prompt
-    key = config.batch * dims.layers * dims.heads * 4 * HEAD_DIM
-    dead = {"prefill": key * s * (s - 1) // 2, "decode": key * (config.decode - 1) // 2}
-    return {stage: {"layers/attention": flops} for stage, flops in dead.items()}
+def unwritten(config):
+    """FLOPs that a step of decode spends on places not yet written, the mean of all steps: `decode` - 1 places in the
+    first step, none in the last."""
+    dims = SIZES[config.size]
+    return 2 * HEAD_DIM * dims.heads * dims.layers * config.batch * (config.decode - 1)
 
 
 def stages(config):
     dims, b = SIZES[config.size], config.batch
     cache = jax.ShapeDtypeStruct((dims.layers, b, config.cache, dims.kv_heads, HEAD_DIM), config.dtype)
     whole = functools.partial(jax.ShapeDtypeStruct, dtype="int32")
-    in_place = functools.partial(jax.jit, donate_argnames=("keys", "values"))
 
-    @in_place
     def prefill(tokens, keys, values):
         return forward(tokens, None, keys, values, dims, config.routing)
 
-    @in_place
     def decode(token, at, keys, values):
         return forward(token, at, keys, values, dims, config.routing)
 
     prompt, step = (whole((b, config.prompt)), cache, cache), (whole((b, 1)), whole(()), cache, cache)
+    cached = f"a step attends to all {config.cache} allocated places, {config.prompt} to {config.cache} of them written"
+    read = dims.experts if config.routing == "worst" else min(dims.experts, b * dims.chosen)
+    routed = [("routing", f"assumed {config.routing}: a step reads {read} of {dims.experts} experts a layer")]
+    notes = (("cache", cached), *(routed if dims.experts else []))
     return [
-        Stage("prefill", prefill, prompt, dtype=config.dtype, depth=2),
-        Stage("decode", decode, step, calls=config.decode, dtype=config.dtype, depth=2),
+        Stage("prefill", prefill, prompt, dtype=config.dtype, depth=2, donated=(1, 2)),
+        Stage("decode", decode, step, config.decode, config.dtype, depth=2, donated=(2, 3), notes=notes),
     ]
 
 

@@ -189,12 +189,12 @@ def text(ids, valid, seconds, padding, weight, bias):
         table = param("embed_tokens", (VOCAB, TEXT))
         x = table.at[ids].get(mode="promise_in_bounds", wrap_negative_indices=False) * math.sqrt(TEXT)
         rope = rotation(ids.shape[1], HEAD_DIM // 2)
-        live = valid != 0
-    x = stack(LAYERS, lambda x: t5_layer(x, rope, live[:, None, None, :]), x, name="layers")
+        mask = (valid != 0)[:, None, None, :]
+    x = stack(LAYERS, lambda x: t5_layer(x, rope, mask), x, name="layers")
     with scope("norm"):
         x = gemma_norm("norm", x)
     with scope("conditioner"):
-        x = jnp.where(live[:, :, None], x, padding)
+        x = jnp.where(valid[:, :, None] != 0, x, padding)
         last = lax.dot_general(fourier(seconds / LONGEST_S), weight, (((1,), (0,)), ((), ()))) + bias
         return lax.concatenate([x, last[:, None, :]], 1)
 
@@ -371,16 +371,6 @@ def codec(z, running_std, dims):
         return lax.clamp(jnp.asarray(-1, x.dtype), x, jnp.asarray(1, x.dtype))
 
 
-def masked(config):
-    """{stage: {scope: FLOPs of one call's products with masked keys}}: of 51 keys 35 are live, fewer at the ends."""
-    dims, tokens = CODEC[config.preset], GROUP * config.latents
-    if dims.chunk:
-        return {}
-    live = (2 * GROUP + 1) * tokens - GROUP * (GROUP + 1)
-    dead = config.batch * dims.blocks * dims.branches * (3 * GROUP * tokens - live)
-    return {"codec": {"block/attention": 4 * dims.width * dead}}
-
-
 def stages(config):
     array = functools.partial(jax.ShapeDtypeStruct, dtype=config.dtype)
     b, ids = config.batch, jax.ShapeDtypeStruct((config.batch, PROMPT), "int32")
@@ -390,9 +380,13 @@ def stages(config):
     conditioner = (time, array((TEXT,)), array((256, TEXT)), array((TEXT,)))
     denoise = functools.partial(dit, dims=DIT[config.preset])
     decode = functools.partial(codec, dims=CODEC[config.preset])
+    length = f"{config.seconds:g} s and {TAIL_S} s of tail are {config.asked} latents"
+    if config.asked > config.latents:
+        length += f", cut at {config.preset}'s {config.latents}: {config.latents * SAMPLES / RATE:.1f} s"
+    notes = (("length", length),)
     return [
         Stage("text", text, (ids, ids, *conditioner), dtype=config.dtype),
-        Stage("dit", denoise, step, calls=config.steps, dtype=config.dtype, depth=2),
+        Stage("dit", denoise, step, calls=config.steps, dtype=config.dtype, depth=2, notes=notes),
         Stage("codec", decode, (x, array(())), dtype=config.dtype, depth=2),
     ]
 

@@ -95,8 +95,6 @@ class Machine:
         flat, at = numbers.ravel().tolist(), 0
         if len(set(flat)) < len(flat):
             return False
-        if LENIENT and made.issuperset(flat):
-            return True
         while at < len(flat):
             start = flat[at]
             if start not in made or self.buffer[start] != start:
@@ -358,8 +356,8 @@ class Runner:
         nc, nk = p["num_consts"], p["num_carry"]
         consts, carry, xs = ins[:nc], ins[nc : nc + nk], ins[nc + nk :]
         fixed = {n for v in [*consts, *xs] for n in v.numbers.ravel().tolist()}
-        starts = [n for v in carry for n in set(v.numbers.ravel().tolist())]
-        accounts.aliased |= bool(fixed.intersection(starts)) or len(starts) > len(set(starts))
+        starts = [n for v in carry for n in v.numbers.ravel().tolist()]
+        accounts.aliased |= -1 in starts or bool(fixed.intersection(starts)) or len(starts) > len(set(starts))
         trips: list[list[Value]] = []
         order = range(p["length"])
         for i in reversed(order) if p["reverse"] else order:
@@ -426,6 +424,7 @@ def accounts(fn: Callable[..., Any], args: tuple[Any, ...], donate: tuple[int, .
         needs = [_set(n) for n in numbers.ravel()]
         if not any(needs) or not (runner.donated & set(numbers.ravel()) or machine.whole(numbers)):
             numbers = machine.make("copy", v.place, out.aval, needs)
+            accounts.aliased |= any(out is u for eqn in jaxpr.eqns for u in eqn.invars)
         results.append(frozenset(n for n in numbers.ravel().tolist() if n >= inputs))
     counter = _Counter(machine, results)
     accounts.dup = sum(map(len, results)) > len(frozenset().union(*results))

@@ -204,6 +204,16 @@ def every_third(x):
     return jnp.exp(lax.slice(x, (0,), (10,), (3,)))
 
 
+@case(A(100), fused=4 * (25 + 25), unfused=4 * (25 + 25))
+def a_strided_slice_is_at_a_known_place(x):
+    return lax.mul(x[::4], x[::4])
+
+
+@case(A(10), A(5), fused=4 * (5 + 5 + 5), unfused=3 * 4 * (5 + 5 + 5))
+def a_strided_slice_read_in_every_trip(x, c):
+    return lax.scan(lambda c, _: (c + x[::2], None), c, None, length=3)[0]
+
+
 @case(A(10), I(), fused=4 * 3 + 4 + 4 * 3, unfused=WRAP + 4 * 3 + 4 + 4 * 3)
 def a_slice_at_a_place_that_is_data(x, i):
     return lax.dynamic_slice(x, (i,), (3,))
@@ -252,6 +262,11 @@ def update_of_a_copy(x, u):
 @case(A(10), A(3), I(), fused=4 * (3 + 3) + 4, unfused=WRAP + 4 * (3 + 3) + 4, donate=(0,))
 def update_in_place(x, u, i):
     return lax.dynamic_update_slice(x, u, (i,))
+
+
+@case(A(3), A(3), fused=4 * (3 + 3), unfused=4 * (3 + 3) + 4 * (3 + 3))
+def an_update_of_all_of_a_result_leaves_nothing_of_it(x, u):
+    return lax.dynamic_update_slice(x * 2.0, u, (0,))
 
 
 @case(A(10), fused=4 * (10 + 10), unfused=4 * (10 + 10), donate=(0,))
@@ -388,6 +403,11 @@ def a_value_that_is_two_results_is_written_twice(x):
     return y, y
 
 
+@case(A(4), A(3, 4), fused=4 * (4 + 12 + 4 + 12), unfused=None)
+def rows_that_are_the_carry_as_it_was(h, xs):
+    return lax.scan(lambda h, x: (h + x, h), h, xs)
+
+
 @case(A(2, 4), A(4, 4), fused=4 * (8 + 16 + 8), unfused=3 * 4 * (8 + 16 + 8))
 def scan_reads_an_invariant_once(h, w):
     return lax.scan(lambda h, _: (h @ w, None), h, None, length=3)[0]
@@ -502,6 +522,17 @@ def a_value_carried_and_stacked_leaves_once(h, xs):
         return h, h
 
     return lax.scan(body, h, xs)[1]
+
+
+@case(A(4), fused=4 * (4 + 4), scoped=3 * 4 * (4 + 4) + 4 * (4 + 3 * 4 + 3 * 4),
+      unfused=3 * (4 * (4 + 4) + 4 * (4 + 4 + 4)), rows={"s": (3 * 32, 3 * 32, 3 * 32)})  # fmt: skip
+def own_ops_in_a_loop_read_their_child_in_every_trip(x):
+    def body(h, _):
+        with jax.named_scope("s"):
+            y = jnp.exp(h)  # reads h, writes y: 3 instances
+        return h + y, None  # own: reads x once and y three times, writes each trip's sum
+
+    return lax.scan(body, x, None, length=3)[0]
 
 
 @case(A(2, 5), fused=4 * (10 + 10), unfused=4 * (10 + 10), rows={"b": (80, 80, 80)})

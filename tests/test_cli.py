@@ -154,7 +154,7 @@ ERRORS = {
     "trace mine.py:plain --arg f32[n,3]": "--arg 'f32[n,3]': the size 'n' has no value: add --dim n=8",
     "trace mine.py:plain --arg f32[] --dim n": "--dim 'n': write --dim NAME=NUMBER",
     "trace mine.py:plain --arg x=f99[2] --arg f32[2]": "--arg float99[2]: no dtype 'float99': try bf16, f32, i32, u8",
-    "trace mine.py:plain --arg f64[2] --arg f64[2]": "--arg float64[2]: jax narrows float64 to 32 bits: set JAX_ENABLE",
+    "trace mine.py:plain --arg i64[2] --arg i64[2]": "--arg int64[2]: jax narrows int64 to 32 bits: set JAX_ENABLE",
     "trace mine.py:with_tree --args arguments --arg f32[2]": "--args and --arg: give one of the two",
     "trace mine.py:with_tree --args argument": "mine.py has no function 'argument': did you mean arguments?",
     "trace mine.py:search --arg f32[8,8] --strict": "search: at scope search",

@@ -82,6 +82,13 @@ def test_a_saved_profile_is_read_without_jax(tmp_path: Path) -> None:
     assert python(read, str(saved)) == f"{2 * 4 * 8 * 4} 1 False\n"
 
 
+def costtrace_prints(*args: str, cwd: Path = ROOT) -> str:
+    run = [sys.executable, "-m", "costtrace", *args]
+    done = subprocess.run(run, capture_output=True, text=True, check=False, cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 README = (ROOT / "README.md").read_text()
 SHOWN = re.findall(r"```console\n\$ costtrace ([^\n]*)\n(.*?)```", README, re.DOTALL)
 
@@ -90,19 +97,24 @@ SHOWN = re.findall(r"```console\n\$ costtrace ([^\n]*)\n(.*?)```", README, re.DO
 def test_the_readme_shows_what_the_command_prints(
     command: str, output: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    run = [sys.executable, "-m", "costtrace", *command.split()]
-    done = subprocess.run(run, capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    printed = costtrace_prints(*command.split(), cwd=tmp_path)
     if request.config.getoption("--update-golden"):
         head = f"$ costtrace {command}\n"
-        (ROOT / "README.md").write_text(README.replace(head + output, head + done.stdout))
+        (ROOT / "README.md").write_text(README.replace(head + output, head + printed))
     else:
-        assert done.stdout == output, "if it should differ: pytest --update-golden, then read the diff"
+        assert printed == output, "if it should differ: pytest --update-golden, then read the diff"
 
 
 def test_the_readme_shows_the_command_first() -> None:
     assert [command for command, _ in SHOWN] == ["klein --res 1360x768"]
     assert README.index("```console") < README.index("```sh")
+
+
+def test_the_readme_names_options_that_there_are() -> None:
+    named = set(re.findall(r"(?<=[ `])--[a-z][a-z-]*", README))
+    assert named <= set(
+        re.findall(r"--[a-z-]+", costtrace_prints("klein", "--help") + costtrace_prints("trace", "--help"))
+    )
 
 
 def told(page: str) -> str:

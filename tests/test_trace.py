@@ -218,7 +218,7 @@ def test_a_third_partys_primitive_is_unknown_until_it_has_a_rule() -> None:
     mine.def_abstract_eval(lambda x: x)
     found = costtrace.profile(mine.bind, X)
     assert (found.status, found.total.flops, found.total.bytes_fused) == ("unknown", 0, 2 * 64)
-    with pytest.raises(costtrace.UnknownCostError, match="no rule for 'their_kernel'.*@costtrace.rule"):
+    with pytest.raises(costtrace.UnknownCostError, match=r"no rule for 'their_kernel'.*@costtrace\.rule"):
         costtrace.profile(mine.bind, X, strict=True)
     try:
 

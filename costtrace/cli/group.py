@@ -15,6 +15,8 @@ COMMANDS = {
     "trace": "costtrace.cli.trace",
     "models": "costtrace.cli.models",
     "chips": "costtrace.cli.chips",
+    "audit": "costtrace.cli.audit",
+    "emulate": "costtrace.cli.emulate",
 }
 """Command -> the module whose `command` it is."""
 INTERRUPTED = 130

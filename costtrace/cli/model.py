@@ -10,6 +10,7 @@ import click
 
 from costtrace import model
 from costtrace.cli.shared import OPTIONS, Run, show
+from costtrace.core import Note
 from costtrace.errors import UsageError
 from costtrace.profiler import profile
 
@@ -50,6 +51,8 @@ def _run(found: model.Model, config: Any, strict: bool) -> Run:
     profiles = []
     for stage in stages:
         fn, args = model.bind(stage)
-        profiles.append((stage.name, stage.calls, profile(fn, *args, weights=0, strict=strict)))
-    return Run(found.name, {key: getattr(config, key) for key in found.options()}, profiles,
+        made = profile(fn, *args, weights=0, strict=strict)
+        made.notes += [Note(kind, "", text) for kind, text in stage.notes]
+        profiles.append((stage.name, stage.calls, made))
+    return Run(found.name, found.shown(config), profiles,
                {stage.name: stage.depth for stage in stages})  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +48,8 @@ class Run:
     config: Mapping[str, Any]
     stages: Stages
     depths: Mapping[str, int]
+    extra: Callable[[chip.Chip], Mapping[str, Any]] | None = None
+    """What the command adds to the document of a chip."""
 
 
 def show(runs: Iterable[Run], options: Mapping[str, Any]) -> None:
@@ -70,7 +72,8 @@ def show(runs: Iterable[Run], options: Mapping[str, Any]) -> None:
             if options["explain"]:
                 explained.append(explain(options["explain"], run.stages, on, grouping))
             else:
-                documents.append(document(run.name, run.config, on, run.stages, grouping))
+                more = run.extra(on) if run.extra else {}
+                documents.append({**document(run.name, run.config, on, run.stages, grouping), **more})
     if explained:
         click.echo("\n\n".join(explained))
         return

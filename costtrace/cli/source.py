@@ -1,4 +1,4 @@
-"""FILE.py:FUNCTION -> the function."""
+"""FILE.py:FUNCTION -> the function, or the module that stands there."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ def _run(place: str, load: Callable[[], Any]) -> None:
 
 
 def function(target: str) -> tuple[Callable[..., Any], ModuleType]:
-    """(the function, its module) of FILE.py:FUNCTION or MODULE:FUNCTION. Raises UsageError and TraceError."""
+    """(the function, its module) of FILE.py:FUNCTION or MODULE:FUNCTION; a flax or equinox module or a haiku transform
+    may stand for a function. Raises UsageError and TraceError."""
     place, colon, name = target.rpartition(":")
     if not colon or not name:
         raise UsageError(f"{target}: name the function too, as in {target.rstrip(':')}:forward")
@@ -64,7 +65,7 @@ def member(found: ModuleType, place: str, name: str) -> Callable[..., Any]:
             hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(callables[:8]) or 'none'}"
             raise UsageError(f"{place} has no function {name!r}: {hint}")
         at = getattr(at, part)
-    if not callable(at):
+    if not callable(at) and not hasattr(at, "apply"):  # a haiku transform is a pair of functions
         raise UsageError(f"{place}: {name} is a {type(at).__name__}, not a function")
     made: Callable[..., Any] = at
     return made

@@ -1,10 +1,9 @@
-"""`costtrace trace FILE.py:FUNCTION --arg ...`: a function of the user's own."""
+"""`costtrace trace FILE.py:FUNCTION --arg ...`: a function or a module of the user's own, or its training step."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,31 +12,47 @@ from costtrace.cli.argument import Array
 from costtrace.cli.shared import OPTIONS, Run, show
 from costtrace.errors import UsageError
 
+if TYPE_CHECKING:
+    from costtrace.chip import Chip
+    from costtrace.summary import Profile
+
 OWN = (
     click.Argument(["target"], metavar="FILE.py:FUNCTION"),
     click.Option(["--arg", "given"], multiple=True, metavar="[NAME=]DTYPE[SIZE,...]",
-                 help="An argument, in order or by name: x=bf16[1024,3072], f32[8,8], i32[]. NAME=VALUE fixes a Python "
-                 "value: heads=8. Dtypes are jax's short names or numpy's long ones."),
+                 help="An argument, in order or by name: x=bf16[1024,3072], f32[8,8], i32[], key[]. NAME=VALUE fixes a "
+                 "Python value: heads=8. Dtypes are jax's short names or numpy's long ones."),
     click.Option(["--args", "maker"], metavar="FUNCTION",
                  help="A function in the file that returns the tuple of arguments, pytrees of jax.ShapeDtypeStruct."),
+    click.Option(["--checkpoint"], metavar="PATH",
+                 help="The weights' shapes and dtypes from the header of a .safetensors file, its index, or an orbax "
+                 "folder: the first argument of a function; a module's own weights are held against it."),
     click.Option(["--dim"], multiple=True, metavar="NAME=N",
                  help="The value of a size that --arg names: f32[n,n] with --dim n=64."),
     click.Option(["--trips"], multiple=True, metavar="SCOPE=N", help="Trips of a loop whose count depends on data."),
     click.Option(["--weights"], metavar="NAME|N",
                  help="The argument that holds the parameters: by default the first, if it is a container of arrays."),
+    click.Option(["--grad"], is_flag=True, help="The gradient by the first argument (a module's weights)."),
+    click.Option(["--optimizer"], metavar="NAME",
+                 help="The training step with its update by optax: sgd, momentum, adam or adamw. Means --grad."),
+    click.Option(["--step-time", "step_time"], type=float, metavar="SECONDS",
+                 help="A measured step, for MFU and HFU. Means --grad."),
 )  # fmt: skip
 
-WIDE = ("float64", "int64", "uint64", "complex128")
+WIDE = ("int64", "uint64")
 
 
 def callback(
-    target: str, given: tuple[str, ...], maker: str | None, dim: tuple[str, ...], trips: tuple[str, ...],
-    weights: str | None, **options: Any,
+    target: str, given: tuple[str, ...], maker: str | None, checkpoint: str | None, dim: tuple[str, ...],
+    trips: tuple[str, ...], weights: str | None, grad: bool, optimizer: str | None, step_time: float | None,
+    **options: Any,
 ) -> None:  # fmt: skip
     """What a function of yours costs, from the shapes of its arguments.
 
+    Or a module: of flax (linen, nnx), equinox or haiku, or a function that makes one.
+
     costtrace trace model.py:forward --arg 'x=bf16[1024,3072]' --arg 'w=bf16[3072,9216]'
     """
+    from costtrace.module.call import constructed
     from costtrace.profiler import profile  # numpy and the rules, which --help does not need
 
     fn, found = source.function(target)
@@ -45,68 +60,117 @@ def callback(
         if given:
             raise UsageError("--args and --arg: give one of the two")
         args = source.member(found, target.rpartition(":")[0], maker)()
-        args = args if isinstance(args, tuple) else (args,)
+        args, keywords = args if isinstance(args, tuple) else (args,), {}
         config: Mapping[str, Any] = {"args": maker}
     else:
         dims = argument.pairs("--dim", dim)
-        fn, args, config = bound(fn, [argument.parse(text, dims) for text in given], target)
+        some = [argument.parse(text, dims) for text in given]
+        fn = constructed(fn, tuple(some))
+        args, keywords, config = bound(fn, some, target, checkpoint is not None)
+    fn, args = weighed(fn, args, keywords, checkpoint, target)
+    if checkpoint:
+        config = {**config, "checkpoint": checkpoint}
     where: int | str | None = int(weights) if weights and weights.isdecimal() else weights
-    made = profile(fn, *args, trips=argument.pairs("--trips", trips), weights=where, strict=options["strict"])
-    show([Run(made.name, {"function": target, **config}, [(made.name, 1, made)], {})], options)
+    jit, extra = None, _nothing
+    if grad or optimizer or step_time is not None:
+        fn, args, jit, extra = _training(fn, args, optimizer, step_time)
+        where = 0
+    made = profile(fn, *args, jit=jit, trips=argument.pairs("--trips", trips), weights=where, strict=options["strict"])
+    run = Run(made.name, {"function": target, **config}, [(made.name, 1, made)], {}, lambda chip: extra(made, chip))
+    show([run], options)
 
 
 command = click.Command("trace", params=[*OWN, *OPTIONS], callback=callback, help=callback.__doc__)
 
 
-def bound(
-    fn: Callable[..., Any], given: list[tuple[str | None, Any]], target: str
-) -> tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]:
-    """(function of arrays only, its abstract arguments, {name: what was given}): Python values are fixed.
+def _nothing(profile: Profile, chip: Chip) -> dict[str, Any]:
+    return {}
 
-    Raises UsageError where the arguments do not fit the function's signature.
+
+def _training(fn: Any, args: tuple[Any, ...], optimizer: str | None, step_time: float | None) -> tuple[Any, ...]:
+    """(step, its arguments, jit's keywords, what its profile adds to the document)."""
+    from costtrace.training import step, training
+
+    made = step(fn, args, optimizer)
+    return made.fn, made.args, made.jit, lambda profile, chip: {
+        "training": training(profile, made.state_bytes, chip, step_time).to_dict()
+    }
+
+
+def weighed(
+    fn: Any, args: tuple[Any, ...], keywords: Mapping[str, Any], checkpoint: str | None, target: str
+) -> tuple[Any, tuple[Any, ...]]:
+    """(ordinary function, abstract arguments), with the weights that a checkpoint's header tells.
+
+    Raises Contradiction, its table printed, where the checkpoint and a module's own weights differ.
     """
+    from costtrace import header
+    from costtrace.module.call import library, opened
+    from costtrace.report.training import differences
+
+    if checkpoint is None:
+        return opened(fn, args, keywords)
+    if library(fn) is None:
+        return opened(fn, (header.weights(checkpoint), *args), keywords)
+    fn, args = opened(fn, args, keywords)
+    try:
+        return fn, (header.fitted(checkpoint, args[0], target), *args[1:])
+    except header.Contradiction as e:
+        click.echo(differences(e.table), err=True)
+        raise
+
+
+def bound(
+    fn: Callable[..., Any], given: list[tuple[str | None, Any]], target: str, weights_first: bool = False
+) -> tuple[tuple[Any, ...], dict[str, Any], Mapping[str, Any]]:
+    """(positional arguments, keywords, {name: what was given}): arrays abstract, Python values as they are.
+
+    weights_first: a plain function's first argument comes from elsewhere. Raises UsageError where the arguments do not
+    fit the signature.
+    """
+    from costtrace.module.call import library, signature
+
     named = {name: value for name, value in given if name is not None}
     if len(named) < sum(name is not None for name, _ in given):
         raise UsageError(f"{target}: an argument is given twice: use each --arg name once")
     ordered = [value for name, value in given if name is None]
-    try:
-        signature = inspect.signature(fn)
-    except ValueError:  # some built-in functions have none: arguments in order only
-        return fn, tuple(abstract(value) for value in ordered), {f"arg{k}": str(v) for k, v in enumerate(ordered)}
-    keywords = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
-    if unknown := [name for name in named if name not in signature.parameters and not keywords]:
-        raise UsageError(f"{target}: no argument {unknown[0]!r}: it takes {signature}")
-    free = [name for name, p in signature.parameters.items() if name not in named and p.kind is p.POSITIONAL_OR_KEYWORD]
+    taken = signature(fn)
+    if taken is None:  # some built-in functions have none: arguments in order only
+        return tuple(map(abstract, ordered)), {}, {f"arg{k}": str(v) for k, v in enumerate(ordered)}
+    parameters = list(taken.parameters.values())
+    if weights_first and library(fn) is None:
+        taken = taken.replace(parameters=parameters[1:])
+    keywords = any(p.kind is p.VAR_KEYWORD for p in taken.parameters.values())
+    if unknown := [name for name in named if name not in taken.parameters and not keywords]:
+        raise UsageError(f"{target}: no argument {unknown[0]!r}: it takes {taken}")
+    free = [name for name, p in taken.parameters.items() if name not in named and p.kind is p.POSITIONAL_OR_KEYWORD]
     named = dict(zip(free, ordered, strict=False)) | named
-    ordered = ordered[len(free) :]
+    more = any(p.kind in (p.VAR_POSITIONAL, p.POSITIONAL_ONLY) for p in taken.parameters.values())
+    if len(ordered) > len(free) and not more:
+        raise UsageError(f"{target}: {len(given)} arguments are too many: it takes {taken}")
     try:
-        taken = signature.bind(*ordered, **named)
+        fits = taken.bind(*ordered[len(free) :], **named)
     except TypeError as e:
-        raise UsageError(f"{target}: {e}: it takes {signature}; add or mend --arg") from None
-    names = list(taken.arguments)
-    config = {name: str(value) if isinstance(value, Array) else value for name, value in taken.arguments.items()}
-    if not taken.kwargs and all(isinstance(value, Array) for value in taken.args):
-        return fn, tuple(map(abstract, taken.args)), config
-    arrays = {name: value for name, value in taken.arguments.items() if isinstance(value, Array)}
-
-    def call(*values: Any) -> Any:
-        taken.arguments.update(zip(arrays, values, strict=True))
-        return fn(*taken.args, **taken.kwargs)
-
-    call.__name__ = getattr(fn, "__name__", names[0] if names else "call")
-    order = inspect.Parameter.POSITIONAL_ONLY
-    call.__signature__ = inspect.Signature([inspect.Parameter(n, order) for n in arrays])  # type: ignore[attr-defined]
-    return call, tuple(map(abstract, arrays.values())), config
+        raise UsageError(f"{target}: {e}: it takes {taken}; add or mend --arg") from None
+    config = {name: str(value) if isinstance(value, Array) else value for name, value in fits.arguments.items()}
+    return tuple(map(abstract, fits.args)), {name: abstract(value) for name, value in fits.kwargs.items()}, config
 
 
-def abstract(array: Array) -> Any:
-    """The jax.ShapeDtypeStruct. Raises UsageError for a dtype that jax does not have, or has only in 64-bit mode."""
+def abstract(value: Any) -> Any:
+    """The jax.ShapeDtypeStruct of an Array; any other value as it is.
+
+    Raises UsageError for a dtype that jax does not have, or has only in 64-bit mode.
+    """
+    if not isinstance(value, Array):
+        return value
     import jax
 
+    if value.dtype == "key":
+        return jax.ShapeDtypeStruct(value.shape, jax.eval_shape(lambda: jax.random.key(0)).dtype)
     try:
-        made = jax.ShapeDtypeStruct(array.shape, array.dtype)
+        made = jax.ShapeDtypeStruct(value.shape, value.dtype)
     except TypeError:
-        raise UsageError(f"--arg {array}: no dtype {array.dtype!r}: try bf16, f32, i32, u8, bool, f8_e4m3fn") from None
+        raise UsageError(f"--arg {value}: no dtype {value.dtype!r}: try bf16, f32, i32, u8, bool, f8_e4m3fn") from None
     if made.dtype.name in WIDE and not jax.config.read("jax_enable_x64"):
-        raise UsageError(f"--arg {array}: jax narrows {array.dtype} to 32 bits: set JAX_ENABLE_X64=1, or give 32 bits")
+        raise UsageError(f"--arg {value}: jax narrows {value.dtype} to 32 bits: set JAX_ENABLE_X64=1, or give 32 bits")
     return made

@@ -35,16 +35,19 @@ SILENT = {
 class Cell:
     """What XLA says of a part: FLOPs of its products (None: nothing to say), and how far that can be believed.
 
-    `equal`: every instruction's number is the float32 nearest to costtrace's, and none is left over on either side.
+    `equal`: True where every instruction's number is the float32 nearest to costtrace's and none is left over on either
+    side; None where XLA is silent or counts by rules that are excluded by name.
     """
 
     flops: float | None = 0.0
-    equal: bool = True
+    equal: bool | None = True
     notes: list[str] = field(default_factory=list)
 
     def __add__(self, other: Cell) -> Cell:
         flops = None if self.flops is None or other.flops is None else self.flops + other.flops
-        return Cell(flops, self.equal and other.equal, list(dict.fromkeys(self.notes + other.notes)))
+        both = (self.equal, other.equal)
+        equal = False if False in both else None if None in both else True
+        return Cell(flops, equal, list(dict.fromkeys(self.notes + other.notes)))
 
 
 class Lowered:
@@ -74,7 +77,7 @@ class Lowered:
     def cell(self, paths: Iterable[str], own: bool = False) -> Cell:
         """The cells of the scopes and of all in them, added up; with `own`, of the scopes alone."""
         if self.why:
-            return Cell(None, False, [self.why])
+            return Cell(None, None, [self.why])
         some = list(paths)
         found = Cell()
         for scope, cell in self.cells.items():
@@ -84,21 +87,24 @@ class Lowered:
 
 
 def _cell(ours: list[Work], theirs: list[xla.Instruction]) -> Cell:
-    cell, left = Cell(), list(ours)
+    cell, left, over = Cell(), list(ours), list[xla.Instruction]()
     for instruction in theirs:
         match = next((work for work in left if instruction.agrees(work.flops)), None)
-        if match is not None:
+        if match is None:
+            over.append(instruction)
+            cell.flops = (cell.flops or 0) + instruction.flops
+        else:
             left.remove(match)
             cell.flops = (cell.flops or 0) + instruction.flops * match.times
-            continue
-        cell.flops, cell.equal = (cell.flops or 0) + instruction.flops, False
-        cell.notes.append(
-            xla.EXCLUDED[instruction.excluded]
-            if instruction.excluded
-            else f"XLA has a {instruction.kind} of {instruction.flops:.0f} FLOP that costtrace has not"
-            + (", in a loop whose body it counts once" if instruction.looped else "")
-        )
-    for work in left:
+    if any(work.op.primitive in SILENT for work in left) or any(i.excluded for i in over):
+        cell.equal = None
+        cell.notes += dict.fromkeys(xla.EXCLUDED[i.excluded] for i in over if i.excluded)
+    elif left or over:
         cell.equal = False
-        cell.notes.append(f"XLA has no {work.op.primitive} of {work.flops} FLOP here")
+        cell.notes += [
+            f"XLA has a {i.kind} of {i.flops:.0f} FLOP that costtrace has not"
+            + (", in a loop whose body it counts once" if i.looped else "")
+            for i in over
+        ]
+        cell.notes += [f"XLA has no {work.op.primitive} of {work.flops} FLOP here" for work in left]
     return cell

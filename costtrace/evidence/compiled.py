@@ -92,7 +92,22 @@ def compiled(answer: Answer, profile: Profile | None = None) -> Compiled:
     found = kernels(answer.module)
     known = None if profile is None else frozenset(profile.by_scope)
     each = _hidden(list(timed(found, answer.chip, known, devices)))
-    return Compiled(answer, each, list(dict.fromkeys(found.notes)))
+    return Compiled(answer, each, [*dict.fromkeys(found.notes), *_loops(each, answer.chip.kind)])
+
+
+LOOPED = 0.1
+"""The share of the time in loops from which their note is worth reading."""
+
+
+def _loops(kernels: list[Timed], kind: str) -> list[Note]:
+    """What a TPU program loses in a loop: copies into the chip's memory are not begun for the next trip."""
+    total = sum(each.all_s for each in kernels)
+    looped = sum(each.all_s for each in kernels if each.kernel.repeat > 1)
+    if kind != "tpu" or not total or looped < LOOPED * total:
+        return []
+    trips = max(each.kernel.repeat for each in kernels)
+    return [Note("loop", "", f"{100 * looped / total:.0f} % of the compiled time is in loops of up to {trips} trips: "
+                 "weights are fetched within a trip only, so the same layers unrolled may take less")]  # fmt: skip
 
 
 def _hidden(kernels: list[Timed]) -> list[Timed]:

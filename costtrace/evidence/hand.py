@@ -14,8 +14,14 @@ from costtrace.claim import Claim, Claims
 from costtrace.errors import UsageError
 
 ALL = "*"
-FIGURES = {"flops": "flops", "products": "product_flops", "vector": "vector_flops", "weights": "weight_bytes",
-           "fused": "bytes_fused", "unfused": "bytes_scoped"}  # fmt: skip
+FIGURES = {
+    "flops": "flops",
+    "products": "product_flops",
+    "vector": "vector_flops",
+    "weights": "weight_bytes",
+    "fused": "bytes_fused",
+    "unfused": "bytes_scoped",
+}
 """The functions of a quote's formula -> the quantity they give."""
 PARTS = ("product_flops", "vector_flops")
 
@@ -53,7 +59,7 @@ class Hand:
             return sum(calls * self.figure(quantity, stage) for stage, calls in self.calls.items())
         if key in self.rows:
             whole = {claim.label for claim in self.claims.claims if claim.stage == key and not claim.paths}
-            some = [row for label, row in self.rows[key].items() if label not in whole or len(whole) == len(self.rows[key])]
+            some = [row for label, row in self.rows[key].items() if label not in whole] or self.rows[key].values()
             return sum(row.get(quantity, 0) for row in some)
         stage, row = row_of(key, self.rows)
         return self.rows[stage][row].get(quantity, 0)
@@ -65,7 +71,7 @@ class Hand:
 
 def names(claims: Claims, config: Any) -> dict[str, Any]:
     """The config's fields and the claims' own names, as values. Raises UsageError for one that is no formula."""
-    found = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    found = {"config": config} | {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     for name, text in claims.names.items():
         found[name] = formula.value(text, found, f"name {name!r}")
     return found
@@ -75,6 +81,7 @@ def row_of(key: str, rows: Mapping[str, Mapping[str, Any]]) -> tuple[str, str]:
     """(stage, row) of "row" or "stage:row". Raises UsageError where there is none, or more than one."""
     found = [(stage, label) for stage, some in rows.items() for label in some if key in (label, f"{stage}:{label}")]
     if len(found) != 1:
-        raise UsageError(f"the claims have {'no row' if not found else 'several rows'} {key!r}: "
-                         + ("name the stage, as stage:row" if found else f"rows are {', '.join(r for s in rows.values() for r in s)}"))  # fmt: skip
+        known = ", ".join(label for some in rows.values() for label in some)
+        fix = "name the stage, as stage:row" if found else f"there are {known}"
+        raise UsageError(f"the claims have {'several rows' if found else 'no row'} {key!r}: {fix}")
     return found[0]

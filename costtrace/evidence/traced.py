@@ -11,8 +11,10 @@ from typing import Any
 
 from costtrace import weight
 from costtrace.core import Cost, Op, Trace
-from costtrace.profiler import Prices, Profile, folded
+from costtrace.profiler import Prices, folded
+from costtrace.summary import Profile
 from costtrace.trace import trace
+from costtrace.useful import useful
 from costtrace.weight import Stage
 
 OWN = "/."
@@ -56,6 +58,7 @@ class Traced:
         self.trace: Trace = trace(self.fn, *self.args, weights=0)
         self.profile: Profile = folded(self.trace)
         self.weights = {value.weight: value.size for value in self.trace.inputs if value.weight}
+        self._useful, _ = useful(self.trace)
         prices = Prices()
         self.work = [
             Work(op, flops, shapes(op))
@@ -77,8 +80,13 @@ class Traced:
 
     def parameters(self, paths: Collection[str]) -> int:
         """Elements of the weights under the paths; of all, for none."""
-        return sum(size for path, size in self.weights.items()
-                   if not paths or any(_matches("/".join(path.split("/")[: len(p.split("/"))]), p.split("/")) for p in paths))  # fmt: skip
+        patterns = [pattern.split("/") for pattern in paths]
+
+        def wanted(path: str) -> bool:
+            names = path.split("/")
+            return not patterns or any(_matches("/".join(names[: len(p)]), p) for p in patterns)
+
+        return sum(size for path, size in self.weights.items() if wanted(path))
 
     def shapes(self, paths: Iterable[str]) -> Counter[Shape]:
         """How many products of each shape run in the scopes, in one call of the stage."""
@@ -89,6 +97,24 @@ class Traced:
                 for shape, n in work.shapes.items():
                     found[shape] += n * work.times
         return found
+
+    def whole_windows(self, paths: Iterable[str]) -> int:
+        """FLOPs of the scopes' products, a convolution's windows in full: its padding is multiplied too."""
+        inside = list(paths)
+        return sum(
+            work.times * (sum(2 * s.m * s.k * s.n * n for s, n in work.shapes.items()) or work.flops)
+            for work in self.work
+            if any(within(work.scope, path) for path in inside)
+        )
+
+    def hidden(self, paths: Iterable[str]) -> int:
+        """FLOPs of the scopes' products that static masks throw away; they are executed, and counted."""
+        inside = list(paths)
+        return sum(
+            work.times * (work.flops - self._useful[work.op.index])
+            for work in self.work
+            if work.op.index in self._useful and any(within(work.scope, path) for path in inside)
+        )
 
     def uncovered(self, covered: Collection[str]) -> Iterator[tuple[str, Cost]]:
         """(scope, cost) of the largest parts that touch no covered scope; "x/." is what x does itself."""
@@ -131,7 +157,7 @@ def _matches(path: str, pattern: list[str]) -> bool:
 def shapes(op: Op) -> Counter[Shape]:
     """The products of one run of a dot or convolution; nothing for another op (a kernel), whose shapes are its own."""
     if op.primitive == "dot_general":
-        (left, right), (batch, _) = op.params["dimension_numbers"]
+        (left, _), (batch, _) = op.params["dimension_numbers"]
         a, b = op.inputs[0].shape, op.inputs[1].shape
         times, k = (math.prod(a[i] for i in some) for some in (batch, left))
         return Counter({Shape(_over(math.prod(a), times * k), k, _over(math.prod(b), times * k)): times})

@@ -108,6 +108,15 @@ def compiled(request: dict[str, Any], folder: Path) -> dict[str, Any]:
     }
 
 
+def answer(request: dict[str, Any], folder: Path) -> dict[str, Any]:
+    try:
+        return compiled(request, folder)
+    except Refused:
+        raise
+    except Exception as e:  # jax may raise anything
+        raise Refused("lower", e) from e
+
+
 def dumped(dump: Path) -> str:
     """The optimized module that XLA wrote before its last step failed; '' where it did not come so far."""
     found = sorted(dump.glob("*_gpu_after_optimizations.txt"), key=lambda path: path.stat().st_size)
@@ -115,12 +124,11 @@ def dumped(dump: Path) -> str:
 
 
 def memory(program: Any, dump: Path) -> dict[str, int]:
-    """Bytes on one device. `peak` is all at once: XLA's own figure, where it is not less than what must be there."""
+    """Bytes on one device, by what they are for; of a dump only all of them, `peak`."""
     stats = None if program is None else program.memory_analysis()
     if stats is not None:
         keys = ("argument", "output", "alias", "temp", "generated_code")
-        sizes = {key: int(getattr(stats, f"{key}_size_in_bytes", 0)) for key in keys}
-        return {**sizes, "peak": sizes["argument"] + sizes["output"] - sizes["alias"] + sizes["temp"]}
+        return {key: int(getattr(stats, f"{key}_size_in_bytes", 0)) for key in keys}
     for path in dump.glob("*_gpu_after_optimizations-memory-usage-report.txt"):
         total = [word for word in path.read_text().replace(",", " ").split() if word.isdigit()]
         return {"peak": int(total[0])} if total else {}
@@ -140,11 +148,9 @@ def versions() -> dict[str, str]:
 def main(folder: Path) -> None:
     threading.Thread(target=watch, args=(folder,), daemon=True).start()
     try:
-        result = compiled(json.loads((folder / "request.json").read_text()), folder)
+        result = answer(json.loads((folder / "request.json").read_text()), folder)
     except Refused as e:
         result = {"error": {"step": e.step, "type": e.kind, "text": str(e)[:20000]}}
-    except (Exception,) as e:  # whatever jax raises is the answer
-        result = {"error": {"step": "lower", "type": type(e).__name__, "text": str(e)[:20000]}}
     part = folder / "result.part"
     part.write_text(json.dumps(result))
     part.replace(folder / "result.json")

@@ -54,7 +54,11 @@ class Answer:
 
     @property
     def peak_bytes(self) -> int | None:
-        return self.memory.get("peak")
+        """All that is in memory at once: arguments, results, temporaries and the program itself. None if not known."""
+        sizes = self.memory
+        if "argument" not in sizes:
+            return sizes.get("peak")
+        return sizes["argument"] + sizes["output"] - sizes["alias"] + sizes["temp"] + sizes["generated_code"]
 
 
 def platform(chip: Chip) -> str:
@@ -84,9 +88,12 @@ def ask(
         elif names[n] not in names[:n]:
             fresh.append(n)
     requests = [_request(questions[n], fields[n]) for n in fresh]
-    for n, result in zip(fresh, worker.run(requests, progress=progress, **limits), strict=True):
-        found[n] = result
-        answers.put(names[n], result)
+
+    def finished(position: int, result: dict[str, Any]) -> None:
+        found[fresh[position]] = result
+        answers.put(names[fresh[position]], result)
+
+    worker.run(requests, progress=progress, finished=finished, **limits)
     first = {name: n for n, name in reversed(list(enumerate(names)))}
     return [
         _answer(q, found[n] if n in found else found[first[names[n]]], n not in fresh) for n, q in enumerate(questions)

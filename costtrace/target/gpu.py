@@ -71,11 +71,12 @@ def target_config(chip: Chip) -> str:
     c = capability(chip)
     cores, clock = round(_needed(chip, "cores.sm")), _needed(chip, "cores.clock")
     lanes = _units(_needed(chip, "vector.float32") / (2 * cores * clock))
+    bandwidth = _needed(chip, "hbm.bandwidth") * (chip.value("efficiency.hbm") or 1)  # what streams, where measured
     config = {
         "threads_per_block_limit": 1024, "threads_per_warp": 32, "shared_memory_per_block": 49152,
         "shared_memory_per_core": c.shared_per_core, "threads_per_core_limit": 1536 if c.key == "sm_89" else 2048,
         "core_count": cores, "fpus_per_core": lanes, "block_dim_limit_x": 2**31 - 1, "block_dim_limit_y": 65535,
-        "block_dim_limit_z": 65535, "memory_bandwidth": round(_needed(chip, "hbm.bandwidth")),
+        "block_dim_limit_z": 65535, "memory_bandwidth": round(bandwidth),
         "l2_cache_size": round(_needed(chip, "memory.l2")), "clock_rate_ghz": _ghz(clock),
         "device_memory_size": round(_needed(chip, "hbm.capacity")), "shared_memory_per_block_optin": c.shared_optin,
         "registers_per_core_limit": 65536, "registers_per_block_limit": 65536,

@@ -16,8 +16,8 @@ from costtrace.target.kernel import Kernel, Kernels
 from costtrace.target.work import Work
 
 COMPILER, ROOFLINE, REPLACED, BESIDE = "compiler", "roofline", "replaced", "beside"
-"""Whose seconds: the chip's compiler; our roofline, where it gives none, or where its own cannot be; nobody's for a copy
-that runs beside the kernels."""
+"""Whose seconds: the chip's compiler; our roofline, where it gives none, or where its own cannot be; of a copy beside
+the kernels nobody's."""
 ABSURD = 10
 """An estimate this many times the kernel's own roofline, of a GPU kernel that is not small, is replaced by it."""
 SMALL_S = units.parse("20 us", "s")

@@ -18,7 +18,8 @@ from costtrace.doors import cudnn_traceable
 from costtrace.errors import CosttraceError, TraceError
 
 FRAMES = "jax_traceback_in_locations_limit"
-"""How many stack frames an operation's location holds. One: the user's line, the same from wherever it is called."""
+"""How many stack frames an operation's location holds. None: scopes are kept, lines are not, so that a program moved by
+a comment is the same program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ def lowered(
 
     jitted = fn if hasattr(fn, "trace") and not jit else jax.jit(fn, **(jit or {}))
     try:
-        with cudnn_traceable(), _one_frame():
+        with cudnn_traceable(), _no_frames():
             donated = [info.donated for info in jax.tree.leaves(jitted.trace(*args).args_info)]
             exported = _exported(jitted, args, platform, [])
             artifact = bytes(exported.serialize())
@@ -85,14 +86,14 @@ def _exported(jitted: Any, args: tuple[Any, ...], platform: str, allowed: list[s
 
 
 @contextlib.contextmanager
-def _one_frame() -> Iterator[None]:
+def _no_frames() -> Iterator[None]:
     import jax
 
     before = getattr(jax.config, FRAMES, None)
     if before is None:
         yield
         return
-    jax.config.update(FRAMES, 1)
+    jax.config.update(FRAMES, 0)
     try:
         yield
     finally:

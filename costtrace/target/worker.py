@@ -55,11 +55,13 @@ def run(
     time_limit_s: float = TIME_LIMIT_S,
     memory_limit: int | None = None,
     progress: Progress | None = None,
+    finished: Callable[[int, dict[str, Any]], None] | None = None,
 ) -> list[dict[str, Any]]:
     """What child.py answers to each request, with `text`, the optimized module.
 
     at_once: processes side by side (by default one for each two processors). memory_limit: bytes of one process (by
-    default nine tenths of what is free). Raises CompileError for the first that fails; then the others are stopped.
+    default nine tenths of what is free). finished: told each answer, with its request's position, as it comes. Raises
+    CompileError for the first that fails; then the others are stopped.
     """
     limit = memory_limit or int(0.9 * free_memory())
     waiting, running = list(enumerate(requests)), dict[int, _Child]()
@@ -73,6 +75,8 @@ def run(
                 if child.ended(time_limit_s, limit):
                     results[n] = child.result()
                     running.pop(n).close()
+                    if finished:
+                        finished(n, results[n])
             if progress:
                 progress([(child.request.label, child.elapsed_s) for child in running.values()])
             time.sleep(POLL_S if running else 0)

@@ -1,0 +1,96 @@
+"""`costtrace audit MODEL`: a hand count, XLA and a checkpoint held against the program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from costtrace import model
+from costtrace.report.output import FORMATS
+
+FAIL = 1
+OWN: tuple[click.Option, ...] = (
+    click.Option(["--claims"], metavar="FILE.py", help="A file with CLAIMS, instead of the model's own."),
+    click.Option(
+        ["--checkpoint"],
+        multiple=True,
+        metavar="[STAGE=]FILE",
+        help="A .safetensors file or index, of which only the header is read.",
+    ),
+    click.Option(
+        ["--map", "mapping"],
+        metavar="FILE.json",
+        help="The program's weights -> names in the checkpoint, where they are not found.",
+    ),
+    click.Option(
+        ["--fail-on"],
+        metavar="VERDICT[,VERDICT...]",
+        help="Exit code 1 where a row, quote or checkpoint is such: differs, convention, missing ...",
+    ),
+    click.Option(["--explain"], metavar="ROW", help="A row's formulas with their values, rules and sources."),
+    click.Option(
+        ["--format"],
+        type=click.Choice(FORMATS),
+        default="text",
+        show_default=True,
+        help="json, csv and tsv are in FLOP and bytes, with every digit.",
+    ),
+    click.Option(["--verbose", "-v"], is_flag=True, help="Every quote and every finding."),
+)
+
+
+def command_of(name: str) -> click.Command:
+    """The audit of one model, with the model's own options."""
+    found = model.find(name)
+    own = [option_of(field) for field in found.options().values()]
+
+    def callback(**options: Any) -> None:
+        config = found.configure(**{key: options.pop(key) for key in found.options()})
+        _run(name, found, config, options)
+
+    return click.Command(name, params=[*own, *OWN], callback=callback, help=f"Audit of {name}: {found.title}")
+
+
+def option_of(field: Any) -> click.Option:
+    """A field of a model's config as an option."""
+    flag = f"--{field.name.replace('_', '-')}"
+    said = f"{field.metadata['help']}  [default: {field.default}]"
+    return click.Option([flag, field.name], metavar=field.metadata["metavar"], help=said)
+
+
+def _run(name: str, found: model.Model, config: Any, options: dict[str, Any]) -> None:
+    from costtrace import audit, checkpoint, claim
+    from costtrace.report import audit as report
+
+    claims = claim.load(options["claims"]) if options["claims"] else claim.find(name)
+    wanted = audit.verdicts(options["fail_on"])
+    made = audit.audit(found, config, claims)
+    mapping = checkpoint.mapping_of(options["mapping"]) if options["mapping"] else {}
+    for given in options["checkpoint"]:
+        stage, _, file = given.partition("=") if "=" in given and not Path(given).is_file() else ("", "", given)
+        audit.add_checkpoint(made, found, config, file, stage, mapping)
+    if options["explain"]:
+        click.echo(report.explain(made, options["explain"], claims.source))
+    else:
+        click.echo(report.text(made, options["format"], claims.source or "no claims", options["verbose"]))
+    if audit.failed(made, wanted):
+        raise click.exceptions.Exit(FAIL)
+
+
+class Audits(click.Group):
+    """A command for every model, and for every path of a model's file."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(model.names())
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return command_of(cmd_name)
+
+
+command = Audits(
+    "audit",
+    help="Hand counts, XLA and checkpoints, held against the program row by row.",
+    subcommand_metavar="MODEL [OPTIONS]",
+)

@@ -1,0 +1,81 @@
+"""`--compiled`: the options, the questions to the chip's compiler, and the pages of its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from costtrace.cli.waiting import progress
+from costtrace.errors import UsageError
+from costtrace.report.document import Document, Grouping, Stages
+
+if TYPE_CHECKING:  # jax and the compilers, which --help does not need
+    from costtrace.chip import Chip
+    from costtrace.report.compiled import Found
+    from costtrace.target.program import Program
+
+Programs = Callable[[str], "Sequence[Program]"]
+"""platform -> each stage's lowered program"""
+OPTIONS: tuple[click.Option, ...] = (
+    click.Option(["--compiled"], is_flag=True, help="What the chip's own compiler makes of it: see costtrace setup."),
+    click.Option(["--view"], type=click.Choice(["kernels", "fusion"]),
+                 help="kernels: the slowest, what binds and why; fusion: bytes as one kernel, by scope, as compiled."),
+    click.Option(["--compiler-option", "compiler_options"], multiple=True, metavar="NAME=VALUE",
+                 help="Passed to the compiler: xla_tpu_scoped_vmem_limit_kib=65536."),
+    click.Option(["--topology"], metavar="SHAPE", help="Chips of a sharded program: 2x4 (TPU), 8 or 2x8 (GPU)."),
+)  # fmt: skip
+
+
+def wanted(options: Mapping[str, Any]) -> bool:
+    """True where an option asks for a compile. Raises UsageError where rows cannot be compared with one."""
+    asked = bool(options["compiled"] or options["view"])
+    if asked and options["by"] not in ("scope", "layer"):
+        raise UsageError(f"--compiled with --by {options['by']}: the compiler knows scopes; leave --by out")
+    if not asked and (options["compiler_options"] or options["topology"]):
+        raise UsageError("--compiler-option and --topology are for --compiled: add it")
+    return asked
+
+
+def found(
+    name: str, stages: Stages, programs: Programs, chip: Chip, options: Mapping[str, Any]
+) -> tuple[Found, list[str]]:
+    """({stage: (profile, compiled)}, what the cache has to say)."""
+    from costtrace.evidence.compiled import compiled
+    from costtrace.target import cache, compiler
+
+    answers, passed = cache.Answers(), _passed(options["compiler_options"])
+    lowered = programs(compiler.platform(chip))
+    questions = [
+        compiler.Question(program, chip, options["topology"], passed, f"{name} {stage} for {chip.name}")
+        for program, (stage, _, _) in zip(lowered, stages, strict=True)
+    ]
+    with progress() as told:
+        made = compiler.ask(questions, answers, told)
+    read = {stage: (profile, compiled(one, profile)) for one, (stage, _, profile) in zip(made, stages, strict=True)}
+    return read, answers.problems
+
+
+def shown(documents: Sequence[tuple[Document, Found, Chip]], grouping: Grouping, options: Mapping[str, Any]) -> str:
+    """The pages of documents with what was found of each."""
+    from costtrace.report import compiled
+
+    form = options["format"]
+    if options["view"]:
+        each = [compiled.view(options["view"], doc, made, grouping, options["top"], form) for doc, made, _ in documents]
+        return "\n\n".join(each)
+    full = [compiled.attached(doc, made, chip, grouping) for doc, made, chip in documents]
+    return compiled.pages(full, form, options["verbose"])
+
+
+def _passed(pairs: Sequence[str]) -> dict[str, Any]:
+    """NAME=VALUE as XLA takes it: true and false, whole numbers, text."""
+    out: dict[str, Any] = {}
+    for pair in pairs:
+        name, is_pair, value = pair.partition("=")
+        if not is_pair or not name:
+            raise UsageError(f"--compiler-option {pair!r}: write NAME=VALUE, as in xla_gpu_autotune_level=0")
+        flags = {"true": True, "false": False}
+        out[name] = flags.get(value.lower(), int(value) if value.lstrip("-").isdecimal() else value)
+    return out

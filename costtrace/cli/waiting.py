@@ -1,0 +1,42 @@
+"""What a terminal shows while compilers work: which, and for how long. On stderr, so that answers stay clean."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator, Sequence
+
+import click
+
+from costtrace.target.worker import Progress
+
+EVERY_S = 0.2
+LINE_EVERY_S = 10.0
+"""Where stderr is no terminal: a line now and then."""
+WIDTH = 100
+
+
+@contextlib.contextmanager
+def progress(quiet: bool = False) -> Iterator[Progress]:
+    """A Progress for worker.run; the line it drew is gone afterwards."""
+    shown = sys.stderr.isatty()
+    last, drawn = [0.0], [0]
+
+    def told(running: Sequence[tuple[str, float]]) -> None:
+        now = time.monotonic()
+        if quiet or not running or now - last[0] < (EVERY_S if shown else LINE_EVERY_S):
+            return
+        first, last[0] = last[0] == 0.0, now
+        if first and not shown:
+            return  # nothing to say of what is quick
+        text = "compiling " + ", ".join(f"{label} ({seconds:.0f} s)" for label, seconds in running)
+        text = text if len(text) <= WIDTH else f"{text[: WIDTH - 3]}..."
+        click.echo(f"\r{text.ljust(drawn[0])}" if shown else text, err=True, nl=not shown)
+        drawn[0] = len(text)
+
+    try:
+        yield told
+    finally:
+        if shown and drawn[0]:
+            click.echo(f"\r{' ' * drawn[0]}\r", err=True, nl=False)

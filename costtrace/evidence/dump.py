@@ -1,0 +1,60 @@
+"""A user's own dump of an HLO module, text or proto, lowered or optimized, as a module to read. The proto goes through
+jaxlib, the one private door here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from costtrace.errors import FormatError, PrivateDoorError, UsageError
+from costtrace.target.hlo import Module, parsed
+
+SUFFIXES = (".hlo", ".txt", ".pb")
+
+
+def read(path: Path) -> Module:
+    """The module in a file. Raises UsageError where there is none, FormatError where it is no HLO module."""
+    try:
+        data = path.read_bytes()
+    except OSError as e:
+        raise UsageError(
+            f"{path}: {e.strerror}: give the path of an HLO dump (XLA_FLAGS=--xla_dump_to=FOLDER)"
+        ) from None
+    if data[:1] == b"\n" or b"\0" in data[:4096]:
+        return parsed(_text(data, path))
+    try:
+        return parsed(data.decode())
+    except UnicodeDecodeError:
+        raise FormatError(f"{path} is neither HLO text nor an HLO proto: dump it with --xla_dump_hlo_as_text") from None
+    except FormatError as e:
+        raise FormatError(f"{path}: {e}") from None
+
+
+def _text(data: bytes, path: Path) -> str:
+    """The text of an HloModuleProto, or of the HloProto that XLA dumps, whose first field is one."""
+    try:
+        from jaxlib._hlo import HloModule
+    except ImportError:
+        raise PrivateDoorError(
+            "jaxlib._hlo.HloModule is not in this jaxlib: an HLO proto cannot be read; dump the module as text"
+        ) from None
+    for some in (data, _first_field(data)):
+        try:
+            module = HloModule.from_serialized_hlo_module_proto(some)
+        except (RuntimeError, ValueError):
+            continue
+        if module.computations():
+            return str(module.to_string())
+    raise FormatError(f"{path} is no HLO proto that this jaxlib reads: dump it with --xla_dump_hlo_as_text")
+
+
+def _first_field(data: bytes) -> bytes:
+    """The bytes of a message's first field: a tag, a length of seven bits a byte, and so many bytes."""
+    length = shift = 0
+    at = 1
+    while at < len(data):
+        length |= (data[at] & 0x7F) << shift
+        shift += 7
+        at += 1
+        if not data[at - 1] & 0x80:
+            break
+    return data[at : at + length]

@@ -1,0 +1,159 @@
+"""What the chip's compiler says, beside the rest: in a document, and as a page, a table of kernels, one of bytes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from costtrace import capacity, units
+from costtrace.chip import Chip
+from costtrace.report import table
+from costtrace.report.document import Document, Grouping, several
+from costtrace.report.table import Column, Table
+from costtrace.report.text import wrapped
+from costtrace.report.views import label
+
+if TYPE_CHECKING:  # the reader of HLO, which pages of other commands do not need
+    from costtrace.evidence.compiled import Compiled
+    from costtrace.summary import Profile
+
+Found = Mapping[str, tuple["Profile", "Compiled"]]
+"""stage name -> its profile and what the compiler made of it"""
+ESTIMATES = "times are the compiler's own estimates for the chip; kernels without one are priced by their roofline"
+
+
+def attached(doc: Document, found: Found, chip: Chip, grouping: Grouping) -> Document:
+    """The document with `compiled` in its rows, `compiled_s`, `compiled_peak_bytes`, `compile_s` in its stages.
+
+    What belongs to no traced row stands in a stage's `compiled_rows`, so that rows add up to the stage.
+    """
+    from costtrace.evidence.compiled import row_of
+
+    for stage in doc["stages"]:
+        profile, made = found[stage["name"]]
+        depth = grouping.depth.get(stage["name"]) if isinstance(grouping.depth, Mapping) else grouping.depth
+        parts = made.rows(row_of(profile, depth, grouping.merge))
+        for row in stage["rows"]:
+            part = parts.pop(row["scope"], None)
+            row["compiled"] = None if part is None else part.to_dict()
+        stage["compiled_rows"] = [{"scope": key, "compiled": part.to_dict()} for key, part in parts.items()]
+        stage["compiled"] = made.total.to_dict()
+        stage["compiled_s"] = made.total.time_s
+        stage["compiled_peak_bytes"] = made.answer.peak_bytes
+        stage["compile_s"] = made.answer.compile_s
+        stage["compiled_cached"] = made.answer.cached
+        stage["compiled_versions"] = made.answer.versions
+        doc["notes"] += [{"kind": n.kind, "stage": stage["name"], "scope": n.scope, "text": n.text} for n in made.notes]
+        fit = None if made.answer.peak_bytes is None else capacity.hbm(made.answer.peak_bytes, chip)
+        if fit is not None and not fit.fits:
+            doc["notes"].append(
+                {"kind": "does-not-fit", "stage": stage["name"], "scope": "", "text": f"compiled: {fit}"}
+            )
+    doc["compiled_s"] = sum(stage["calls"] * stage["compiled_s"] for stage in doc["stages"])
+    return doc
+
+
+_PARTS = (
+    Column("part", "part"), Column("flops", "compiled", "FLOP"), Column("hbm_bytes", "HBM", "B"),
+    Column("chip_bytes", "on chip", "B"), Column("kernels", "kernels"), Column("floor_s", "floor", "s"),
+    Column("time_s", "predicted", "s"), Column("ratio", "/ floor"), Column("estimated_by", "by"),
+)  # fmt: skip
+_NOTHING = {"flops": 0, "hbm_bytes": 0, "chip_bytes": 0, "kernels": 0, "time_s": 0.0, "estimated_by": "fused away"}
+
+
+def page(doc: Document, verbose: bool = False) -> str:
+    """A table of each stage's parts, its total, peak memory and compile time, then the notes."""
+    from costtrace.report.text import notes
+
+    out = [f"{doc['model']} as compiled for {doc['chip_title']}", ""]
+    for stage in doc["stages"]:
+        out += [*_stage_head(stage), ""]
+        rows = [_cells(label(r["scope"]), r["compiled"] or _NOTHING, r["floor_s"]) for r in stage["rows"]]
+        rows += [
+            _cells(label(r["scope"]), r["compiled"], None) for r in stage["compiled_rows"] if r["compiled"]["kernels"]
+        ]
+        rows.append(_cells("whole stage", stage["compiled"], stage["floor_s"]))
+        out += [table.text(Table(_PARTS, rows)), ""]
+    total = f"all calls: predicted {units.text(doc['compiled_s'], 's')}, floor {units.text(doc['floor_s'], 's')}"
+    return "\n".join([*out, *wrapped(total), *notes(doc, verbose), *wrapped(f"{ESTIMATES}.")])
+
+
+def _cells(part: str, made: Mapping[str, Any], floor_s: float | None) -> list[Any]:
+    ratio = f"{made['time_s'] / floor_s:.2f}" if floor_s and made["time_s"] else None
+    return [part, made["flops"], made["hbm_bytes"], made["chip_bytes"], f"{made['kernels']:,}", floor_s, made["time_s"],
+            ratio, made["estimated_by"]]  # fmt: skip
+
+
+def _stage_head(stage: Document) -> list[str]:
+    words = [f"{stage['name']} x{stage['calls']}", f"predicted {units.text(stage['compiled_s'], 's')}",
+             f"floor {units.text(stage['floor_s'], 's')}"]  # fmt: skip
+    if stage["compiled_peak_bytes"] is not None:
+        words.append(f"peak {units.text(stage['compiled_peak_bytes'], 'B')}")
+    words.append(
+        f"compiled in {units.text(stage['compile_s'], 's', 3)}{' (remembered)' if stage['compiled_cached'] else ''}"
+    )
+    return wrapped("  ".join(words))
+
+
+KERNELS = (
+    Column("kernel", "kernel"), Column("scope", "part"), Column("runs", "runs"), Column("all_s", "all runs", "s"),
+    Column("share", "share", "%"), Column("flops", "", "FLOP"), Column("hbm_bytes", "HBM", "B"),
+    Column("shape", "result"), Column("bound", "bound"), Column("why", "why"),
+)  # fmt: skip
+FUSION = (
+    Column("scope", "part"), Column("bytes_fused", "fused", "B"), Column("bytes_scoped", "scoped", "B"),
+    Column("bytes_unfused", "unfused", "B"), Column("bytes_compiled", "compiled", "B"), Column("kernels", "kernels"),
+    Column("excess", "excess", "B"),
+)  # fmt: skip
+
+
+def view(name: str, doc: Document, found: Found, grouping: Grouping, top: int | None, form: str) -> str:
+    """`--view kernels` or `--view fusion`, a table a stage; in data, a row each with its stage."""
+    columns = {"kernels": KERNELS, "fusion": FUSION}[name]
+    stages = {stage: _rows(name, stage, *found[stage], grouping, top) for stage in found}
+    flat = [{"stage": stage, **row} for stage, rows in stages.items() for row in rows]
+    if form == "json":
+        head = {key: doc[key] for key in ("schema", "costtrace", "model", "config", "chip")}
+        return json.dumps({**head, "view": name, "rows": flat}, indent=2)
+    if form in table.DATA:
+        keys = [key for key, value in flat[0].items() if not isinstance(value, list)] if flat else []
+        return table.FORMATS[form](Table(tuple(Column(k, k) for k in keys), [[r[k] for k in keys] for r in flat]))
+    out = []
+    for stage, rows in stages.items():
+        cells = [[_shown(column.key, row) for column in columns] for row in rows]
+        out += [stage, "", table.FORMATS[form](Table(columns, cells)), ""]
+    return "\n".join([*out, *wrapped(f"{ESTIMATES}.")])
+
+
+def _rows(
+    name: str, stage: str, profile: Profile, made: Compiled, grouping: Grouping, top: int | None
+) -> list[dict[str, Any]]:
+    from costtrace.evidence import kernels
+
+    if name == "kernels":
+        return kernels.slowest(made.answer.module, made, top or 20)
+    depth = grouping.depth.get(stage) if isinstance(grouping.depth, Mapping) else grouping.depth
+    return kernels.fusion(profile, made, depth, grouping.merge)[:top]
+
+
+def _shown(key: str, row: Mapping[str, Any]) -> Any:
+    if key == "shape":
+        return max(row["results"], key=len, default="")
+    value = row[key]
+    return label(value) if key == "scope" else f"{value:,}" if key in ("runs", "kernels") else value
+
+
+def pages(documents: Sequence[Document], form: str, verbose: bool = False) -> str:
+    """Documents with `attached` compiles in one of report.output.FORMATS."""
+    if form == "json":
+        return json.dumps(several(list(documents)), indent=2)
+    if form == "text":
+        return "\n\n".join(page(doc, verbose) for doc in documents)
+    flat = [
+        {"chip": doc["chip"], "stage": stage["name"], "scope": row["scope"], "floor_s": row.get("floor_s"),
+         **(row["compiled"] or _NOTHING)}
+        for doc in documents for stage in doc["stages"] for row in [*stage["rows"], *stage["compiled_rows"]]
+    ]  # fmt: skip
+    keys = list(flat[0]) if flat else []
+    return table.FORMATS[form](Table(tuple(Column(k, k) for k in keys), [[row[k] for k in keys] for row in flat]))

@@ -1,0 +1,45 @@
+"""A training step's parts as lines under a table, and a checkpoint's differences as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from costtrace import units
+from costtrace.report.table import Column, Table, lines, shown
+
+COLUMNS = (
+    Column("phase", "phase"), Column("flops", "", "FLOP"), Column("products", "products", "FLOP"),
+    Column("bytes_fused", "fused", "B"), Column("bytes_unfused", "unfused", "B"), Column("share", "products", "%"),
+)  # fmt: skip
+
+
+def training(found: Mapping[str, Any]) -> list[str]:
+    """A document's `training` in lines: a row for each phase that runs, then the sums and utilisations."""
+    hardware = found["hardware_flops"]
+    rows = []
+    for name, cost in found["phases"].items():
+        if cost["bytes_unfused"]:
+            products = cost["matmul_flops"] + cost["conv_flops"]
+            whole = cost["bytes_fused"] if name == "optimizer" else None
+            rows.append([name, cost["flops"], products, whole, cost["bytes_unfused"], products / hardware if hardware else 0.0])
+    out = [line.replace("?", "-") for line in lines(shown(Table(COLUMNS, rows)))]
+    model, hardware_text = (units.text(n, "FLOP") for n in (found["model_flops"], hardware))
+    out.append(f"model {model} (forward, backward), hardware {hardware_text} (and recompute): products, masks in full")
+    if found["state_bytes"]:
+        out.append(f"optimizer state {units.text(found['state_bytes'], 'B')}")
+    if found["step_time_s"] is not None:
+        said = [f"{name.upper()} {_percent(found[name])}" for name in ("mfu", "hfu")]
+        out.append(f"in a step of {units.text(found['step_time_s'], 's')}: {', '.join(said)} of the matrix unit's peak")
+    return out
+
+
+def _percent(share: float | None) -> str:
+    return "? (no rate for a dtype of it)" if share is None else f"{100 * share:.1f} %" + (" (!)" if share > 1 else "")
+
+
+def differences(rows: Sequence[tuple[str, ...]]) -> str:
+    """Weights that a checkpoint and a function disagree on, a line each."""
+    heads = ("weight", "in the function", "name in the file", "in the file")
+    table = Table(tuple(Column(head, head) for head in heads), [list(row) for row in rows])
+    return "\n".join(lines(shown(table)))
