@@ -199,9 +199,6 @@ def row(
     )
 
 
-SUFFIX = "_claims"
-
-
 def find(name: str) -> Claims:
     """The claims of the model called `name`, or at that path; no claims where there are none.
 
@@ -209,11 +206,11 @@ def find(name: str) -> Claims:
     """
     if name.endswith(".py"):
         own = Path(name)
-        beside = own.with_name(f"{own.stem}{SUFFIX}.py")
+        beside = own.with_name(f"{own.stem}{model.CLAIMS}.py")
         if beside.is_file():
             return load(str(beside))
         return load(name) if "CLAIMS" in own.read_text(encoding="utf-8") else Claims()
-    path = model.folder() / f"{name}{SUFFIX}.py"
+    path = model.folder() / f"{name}{model.CLAIMS}.py"
     return load(str(path)) if path.is_file() else Claims()
 
 

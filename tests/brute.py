@@ -18,21 +18,25 @@ from typing import Any
 import jax
 import numpy as np
 from jax._src.interpreters.partial_eval import dce_jaxpr
-
-Numbers = np.ndarray[Any, Any]
-Needs = list[frozenset[int]]
-Key = tuple[tuple[str, str, int], ...]
-"""A place in the program: (kind, name, identity) of each call, loop trip and scope around it."""
+from needs import (
+    HELD,
+    INDEXED,
+    MOVES,
+    VIEWS,
+    Key,
+    Needs,
+    Numbers,
+    Value,
+    elementwise,
+    needed,
+    scan_counts,
+    starts_of,
+    window,
+)
 
 WIDTHS = {"none": 0, "int4": 4, "uint4": 4, "int2": 2, "uint2": 2, "float4_e2m1fn": 4}
-
-
-@dataclass
-class Value:
-    numbers: Numbers
-    known: Numbers | None = None
-    """What it holds, where that is written in the program or assumed of an index: distinct, counted from 0."""
-    place: Key = ()
+UPDATES = ("dynamic_update_slice", "scatter", "scatter-add")
+CALLS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 
 
 @dataclass
@@ -50,6 +54,14 @@ class Account:
     fused: int
     scoped: int
     unfused: int
+
+
+@dataclass
+class Book:
+    rows: dict[str, Account]
+    """Scope path -> bytes, "" the whole program."""
+    doubts: set[str]
+    """Where the definition leaves a choice that this account makes in its own way."""
 
 
 @dataclass
@@ -87,7 +99,7 @@ class Machine:
         """A step without a result that reads `numbers`: a branch's predicate."""
         n = int(self.new((1,), "none").item())
         self.asked.add(n)
-        self.steps.append(Step("cond", place, {n: _set(*numbers.ravel())}))
+        self.steps.append(Step("cond", place, {n: needed(*numbers.ravel())}))
 
     def whole(self, numbers: Numbers) -> bool:
         """True where the array is one or more whole buffers, made by a step, one after the other in their order."""
@@ -108,160 +120,12 @@ class Machine:
         return True
 
 
-def _set(*numbers: Any) -> frozenset[int]:
-    return frozenset(int(n) for n in numbers if n >= 0)
-
-
-# --- which elements each element of a result needs ---------------------------------------------------------------
-
-
-def _elementwise(ins: list[Numbers], p: Any, shape: tuple[int, ...]) -> Needs:
-    wide = [np.broadcast_to(i, shape).ravel() for i in ins]
-    return [_set(*column) for column in zip(*wide, strict=True)] if wide else [_set()] * math.prod(shape)
-
-
-def _moved(change: Callable[[list[Numbers], Any], Numbers]) -> Callable[..., Needs]:
-    return lambda ins, p, shape: [_set(n) for n in change(ins, p).ravel()]
-
-
-def _reduce(ins: list[Numbers], p: Any, shape: tuple[int, ...]) -> Needs:
-    axes = tuple(p["axes"])
-    kept = [d for d in range(ins[0].ndim) if d not in axes]
-    rows = ins[0].transpose(*kept, *axes).reshape(math.prod(shape), -1 if ins[0].size else 0)
-    return [_set(*row) for row in rows]
-
-
-def _whole(ins: list[Numbers], p: Any, shape: tuple[int, ...]) -> Needs:
-    """A product, a sort or a running sum is computed whole, whatever is read of it."""
-    return [_set(*(n for i in ins for n in i.ravel()))] * math.prod(shape)
-
-
-def _pad(ins: list[Numbers], p: Any, shape: tuple[int, ...]) -> Needs:
-    out = np.full(shape, ins[1].ravel()[0])
-    for at in np.ndindex(*ins[0].shape):
-        to = tuple(lo + i * (gap + 1) for i, (lo, _, gap) in zip(at, p["padding_config"], strict=True))
-        if all(0 <= t < n for t, n in zip(to, shape, strict=True)):
-            out[to] = ins[0][at]
-    return [_set(n) for n in out.ravel()]
-
-
-def _window(starts: list[int], sizes: tuple[int, ...], shape: tuple[int, ...]) -> tuple[slice, ...]:
-    at = [min(max(s, 0), n - k) for s, k, n in zip(starts, sizes, shape, strict=True)]
-    return tuple(slice(a, a + k) for a, k in zip(at, sizes, strict=True))
-
-
-def _starts(values: list[Value]) -> list[int]:
-    return [0 if v.known is None else int(v.known) for v in values]
-
-
-def _dynamic_update_slice(values: list[Value], p: Any, shape: tuple[int, ...]) -> Needs:
-    x, update = values[0].numbers, values[1].numbers
-    box, starts = _window(_starts(values[2:]), update.shape, x.shape), _set(*(int(v.numbers) for v in values[2:]))
-    out, new = np.empty(x.shape, object), np.empty(update.shape, object)
-    for at in np.ndindex(*x.shape):
-        out[at] = _set(x[at])
-    for at in np.ndindex(*update.shape):
-        new[at] = _set(update[at]) | starts
-    out[box] = new
-    return list(out.ravel())
-
-
-def _index(values: list[Value], known: int, dims: Any, row: tuple[int, ...], batching: Any) -> list[int]:
-    """The place in the operand where a gather or scatter of the batch position `row` starts."""
-    index, where = values[known], list(row)
-    held = index.known if index.known is not None else np.zeros(index.numbers.shape, int)
-    start = [0] * values[0].numbers.ndim
-    for place, d in enumerate(dims):
-        start[d] = int(held[(*where, place)])
-    for d, i in batching:
-        start[d] = where[i]
-    return start
-
-
-def _gather(values: list[Value], p: Any, shape: tuple[int, ...]) -> Needs:
-    d, x, index = p["dimension_numbers"], values[0].numbers, values[1].numbers
-    inside = [a for a in range(x.ndim) if a not in (*d.collapsed_slice_dims, *d.operand_batching_dims)]
-    batching = list(zip(d.operand_batching_dims, d.start_indices_batching_dims, strict=True))
-    out = np.empty(shape, object)
-    for at in np.ndindex(*shape):
-        row = tuple(n for a, n in enumerate(at) if a not in d.offset_dims)
-        start = _index(values, 1, d.start_index_map, row, batching)
-        place = [min(max(s, 0), n - k) for s, n, k in zip(start, x.shape, p["slice_sizes"], strict=True)]
-        for a, o in zip(inside, d.offset_dims, strict=True):
-            place[a] += at[o]
-        out[at] = _set(x[tuple(place)], *index[row].ravel())
-    return list(out.ravel())
-
-
-def _scatter(values: list[Value], p: Any, shape: tuple[int, ...], adds: bool) -> Needs:
-    d, x, index, update = p["dimension_numbers"], *(v.numbers for v in values)
-    inside = [a for a in range(x.ndim) if a not in (*d.inserted_window_dims, *d.operand_batching_dims)]
-    batching = list(zip(d.operand_batching_dims, d.scatter_indices_batching_dims, strict=True))
-    out = np.empty(shape, object)
-    for at in np.ndindex(*shape):
-        out[at] = _set(x[at])
-    for at in np.ndindex(*update.shape):
-        row = tuple(n for a, n in enumerate(at) if a not in d.update_window_dims)
-        place = _index(values, 1, d.scatter_dims_to_operand_dims, row, batching)
-        for a, o in zip(inside, d.update_window_dims, strict=True):
-            place[a] += at[o]
-        if all(0 <= i < n for i, n in zip(place, shape, strict=True)):
-            new = _set(update[at], *index[row].ravel())
-            out[tuple(place)] = new | out[tuple(place)] if adds else new
-    return list(out.ravel())
-
-
-VIEWS: dict[str, Callable[[Numbers, Any, tuple[int, ...]], Numbers]] = {
-    "reshape": lambda x, p, shape: x.reshape(shape),
-    "squeeze": lambda x, p, shape: x.reshape(shape),
-    "expand_dims": lambda x, p, shape: x.reshape(shape),
-    "bitcast_convert_type": lambda x, p, shape: x.reshape(shape),
-    "stop_gradient": lambda x, p, shape: x,
-    "broadcast_in_dim": lambda x, p, shape: np.broadcast_to(
-        x.reshape([x.shape[p["broadcast_dimensions"].index(d)] if d in p["broadcast_dimensions"] else 1
-                   for d in range(len(shape))]), shape),
-    "slice": lambda x, p, shape: x[tuple(
-        slice(a, b, s) for a, b, s in zip(p["start_indices"], p["limit_indices"], p["strides"] or [1] * x.ndim,
-                                          strict=True))],
-}  # fmt: skip
-
-MOVES: dict[str, Callable[..., Needs]] = {
-    "transpose": _moved(lambda ins, p: ins[0].transpose(p["permutation"])),
-    "rev": _moved(lambda ins, p: np.flip(ins[0], p["dimensions"])),
-    "concatenate": _moved(lambda ins, p: np.concatenate(ins, p["dimension"])),
-    "stack": _moved(lambda ins, p: np.stack(ins, p.get("axis", 0))),
-    "iota": lambda ins, p, shape: [_set()] * math.prod(shape),
-    "pad": _pad,
-    **dict.fromkeys(("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "argmax", "argmin"), _reduce),
-    **dict.fromkeys(("cumsum", "cummax", "cummin", "cumprod", "sort", "dot_general"), _whole),
-}
-INDEXED: dict[str, Callable[..., Needs]] = {
-    "dynamic_update_slice": _dynamic_update_slice,
-    "gather": _gather,
-    "scatter": lambda v, p, s: _scatter(v, p, s, False),
-    "scatter-add": lambda v, p, s: _scatter(v, p, s, True),
-}
-UPDATES = ("dynamic_update_slice", "scatter", "scatter-add")
-HELD: dict[str, Callable[..., Any]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "lt": lambda a, b: a < b,
-    "ge": lambda a, b: a >= b,
-    "and": lambda a, b: a & b,
-    "select_n": lambda c, *cases: np.choose(np.asarray(c).astype(int), cases),
-}
-"""Index arithmetic that is followed, so that an index stays known."""
-import os
-LENIENT = os.environ.get("LENIENT")
-CALLS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
-
-
 @dataclass
 class Runner:
     machine: Machine = field(default_factory=Machine)
     donated: set[int] = field(default_factory=set)
     """Numbers of donated arguments."""
+    doubts: set[str] = field(default_factory=set)
     held: list[Any] = field(default_factory=list)
 
     def run(self, jaxpr: Any, consts: list[Value], args: list[Value], place: Key) -> list[Value]:
@@ -305,7 +169,7 @@ class Runner:
             return [Value(VIEWS[name](numbers[0], p, aval.shape), self.hold(name, p, ins, aval), at)]
         if name == "dynamic_slice":  # a view that reads its place
             self.machine.ask(at, np.array([int(v.numbers) for v in ins[1:]]))
-            box = _window(_starts(ins[1:]), p["slice_sizes"], numbers[0].shape)
+            box = window(starts_of(ins[1:]), p["slice_sizes"], numbers[0].shape)
             return [Value(numbers[0][box], None, at)]
         if name in INDEXED:
             needs = INDEXED[name](ins, p, aval.shape)
@@ -314,7 +178,7 @@ class Runner:
         elif name in MOVES:
             needs = MOVES[name](numbers, p, aval.shape)
         else:
-            needs = _elementwise(numbers, p, aval.shape)
+            needs = elementwise(numbers, p, aval.shape)
         outs = [Value(self.machine.make(name, at, v.aval, needs), None, at) for v in eqn.outvars]
         if name in UPDATES and self.machine.whole(numbers[0]):
             self.machine.steps[-1].changes = frozenset(numbers[0].ravel().tolist())
@@ -353,11 +217,12 @@ class Runner:
         return out.reshape(x.shape)
 
     def scan(self, p: Any, ins: list[Value], place: Key) -> list[Value]:
-        nc, nk = p["num_consts"], p["num_carry"]
+        nc, nk = scan_counts(p)
         consts, carry, xs = ins[:nc], ins[nc : nc + nk], ins[nc + nk :]
         fixed = {n for v in [*consts, *xs] for n in v.numbers.ravel().tolist()}
         starts = [n for v in carry for n in v.numbers.ravel().tolist()]
-        accounts.aliased |= -1 in starts or bool(fixed.intersection(starts)) or len(starts) > len(set(starts))
+        if -1 in starts or fixed.intersection(starts) or len(starts) > len(set(starts)):
+            self.doubts.add("a carry whose start is read otherwise, or is no array: is it a buffer in the first trip?")
         trips: list[list[Value]] = []
         order = range(p["length"])
         for i in reversed(order) if p["reverse"] else order:
@@ -379,6 +244,7 @@ class Runner:
         return [*carry, *(Value(s, None, place) for s in stacked)]
 
     def repeat(self, p: Any, ins: list[Value], place: Key) -> list[Value]:
+        self.doubts.add("a while loop: is its counter's start read, is its condition?")
         nc, nb = p["cond_nconsts"], p["body_nconsts"]
         tests, consts, carry = ins[:nc], ins[nc : nc + nb], ins[nc + nb :]
         for i in itertools.count():
@@ -397,15 +263,14 @@ class Runner:
         width = self.machine.bits[int(v.numbers.ravel()[0])] if v.numbers.size and v.numbers.min() >= 0 else 32
         dtype = {4: "int4", 8: "int8", 16: "float16", 32: "float32", 64: "complex64"}[width]
         struct = jax.ShapeDtypeStruct(v.numbers.shape, dtype)
-        return Value(self.machine.make("copy", v.place or place, struct, [_set(n) for n in v.numbers.ravel()]))
+        return Value(self.machine.make("copy", v.place or place, struct, [needed(n) for n in v.numbers.ravel()]))
 
 
-def accounts(fn: Callable[..., Any], args: tuple[Any, ...], donate: tuple[int, ...] = ()) -> dict[str, Account]:
-    """Bytes of each scope by path, and of the whole program under ""."""
+def accounts(fn: Callable[..., Any], args: tuple[Any, ...], donate: tuple[int, ...] = ()) -> Book:
+    """Bytes of each scope and of the whole program."""
     closed = jax.make_jaxpr(fn)(*args)
     jaxpr, used = dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars))
     runner = Runner()
-    accounts.aliased = False
     machine = runner.machine
     values = []
     for i, v in enumerate(closed.jaxpr.invars):
@@ -421,14 +286,15 @@ def accounts(fn: Callable[..., Any], args: tuple[Any, ...], donate: tuple[int, .
         numbers = v.numbers
         if any(v is given for given in values):  # an argument handed through is not copied
             continue
-        needs = [_set(n) for n in numbers.ravel()]
+        needs = [needed(n) for n in numbers.ravel()]
         if not any(needs) or not (runner.donated & set(numbers.ravel()) or machine.whole(numbers)):
             numbers = machine.make("copy", v.place, out.aval, needs)
-            accounts.aliased |= any(out is u for eqn in jaxpr.eqns for u in eqn.invars)
+            if any(out is u for eqn in jaxpr.eqns for u in eqn.invars):
+                runner.doubts.add("a view that is a result and is read: from its source or from the copy?")
         results.append(frozenset(n for n in numbers.ravel().tolist() if n >= inputs))
-    counter = _Counter(machine, results)
-    accounts.dup = sum(map(len, results)) > len(frozenset().union(*results))
-    return counter.all()
+    if any(bits % 8 for bits in machine.bits) and any("trip" in part for s in machine.steps for part in s.place):
+        runner.doubts.add("rows of less than whole bytes, stacked: rounded one by one?")
+    return Book(_Counter(machine, results).all(), runner.doubts)
 
 
 @dataclass

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax._src.interpreters.partial_eval import dce_jaxpr
+from needs import scan_counts
 
 VIEWS = ("reshape", "squeeze", "expand_dims", "broadcast_in_dim", "slice", "split", "unstack", "dynamic_slice",
          "bitcast_convert_type", "stop_gradient")  # fmt: skip
@@ -95,7 +96,7 @@ class _Clock:
 
     def scan(self, eqn: Any, ins: list[Held]) -> list[Held]:
         p = eqn.params
-        nc, nk = p["num_consts"], p["num_carry"]
+        nc, nk = scan_counts(p)
         for ref in ins[nc : nc + nk]:  # the start is handed over to the carry
             self.read(ref, "carry")
         self.now += 1

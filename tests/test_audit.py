@@ -18,9 +18,11 @@ from costtrace.cli import main
 from costtrace.errors import UsageError
 from costtrace.evidence.by_scope import Cell, Lowered
 from costtrace.evidence.compiled import Part
+from costtrace.evidence.hand import Hand
 from costtrace.evidence.traced import Traced
 from costtrace.model import Stage, param, scope, stack
 from costtrace.report import audit as report
+from costtrace.verdict import lines as compared
 
 SDS = jax.ShapeDtypeStruct
 
@@ -207,9 +209,9 @@ def test_a_function_called_in_two_scopes_is_in_both() -> None:
 @pytest.mark.parametrize(
     ("forward", "said"),
     [
-        (lambda x: jnp.cumsum(x, 0), "running sum of n as n^2"),
-        (lambda x: lax.sort(x), "a sort the price of one comparison"),
-        (lambda x: jnp.linalg.cholesky(x), "custom call to XLA: -1 FLOP"),
+        (lambda x: jnp.cumsum(x, 0), "running sum of n as n (n - 1) additions"),
+        (lambda x: lax.sort(x), "n log2 n comparisons of a sort"),
+        (lambda x: jnp.linalg.cholesky(x), "a custom call to XLA"),
         (lambda x: lax.ragged_dot(x, param("w", (2, 8, 8)), jnp.array([4, 4])), "one dense product over all groups"),
     ],
 )
@@ -318,3 +320,26 @@ def test_without_claims_the_rows_are_held_against_xla_alone() -> None:
     assert {line.verdict for line in made.lines} == {"equal"} and all(line.hand is None for line in made.lines)
     assert {"single/linear1", "double/qkv", "layers", "up3"} <= {line.row for line in made.lines}
     assert all("claimed" not in finding.text for finding in made.findings)
+
+
+def test_the_audits_help_imports_no_model(capsys) -> None:
+    assert main(["audit", "--help"]) == 0
+    page = capsys.readouterr().out
+    assert "klein" in page and "klein_claims" not in page
+    assert main(["audit"]) == 2 and "missing command" in capsys.readouterr().err
+    assert main(["audit", "klien"]) == 2 and "did you mean 'klein'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["klein", "sa3"])
+def test_an_error_in_any_claim_that_is_right_is_caught(name, klein, sa3) -> None:
+    """Every claim of the models that agrees with the program is made one too large, and none agrees any more."""
+    made = {"klein": klein, "sa3": sa3}[name]
+    right = {(line.stage, line.row, line.quantity) for line in made.lines if line.verdict == "equal"}
+    claims = [
+        dataclasses.replace(c, formula=f"{c.formula} + 1") if (c.stage, c.label, c.measures) in right else c
+        for c in made.hand.claims.claims
+    ]
+    config = model.find(name).configure()
+    hand = Hand(dataclasses.replace(made.hand.claims, claims=claims), config, made.hand.calls)
+    again = [line for stage in made.stages.values() for line in compared(hand, stage, Lowered(stage))]
+    assert len(right) > 40 and "equal" not in {line.verdict for line in again}

@@ -589,7 +589,7 @@ def test_bytes_by_hand(row: Case) -> None:
 
 @pytest.mark.parametrize("row", [c for c in CASES if c.brute], ids=lambda c: c.name)
 def test_the_oracle_agrees_with_the_hand(row: Case) -> None:
-    found = accounts(row.fn, row.args, row.donate)
+    found = accounts(row.fn, row.args, row.donate).rows
     for path, (fused, scoped, unfused) in {"": (row.fused, row.scoped, row.unfused), **row.rows}.items():
         account = found[path]
         assert (account.fused, account.scoped) == (fused, scoped), path

@@ -15,6 +15,7 @@ from costtrace.errors import UsageError
 from costtrace.quote import prints, unit_of
 
 PAGE = Path(__file__).parent.parent / "docs" / "audit.md"
+README = Path(__file__).parent.parent / "README.md"
 
 
 @pytest.fixture
@@ -44,6 +45,16 @@ def test_the_page_is_true(tiny, capsys) -> None:
     assert main(["audit", str(tiny), "--tokens", "64", "--fail-on", "differs"]) == 1
 
 
+def test_the_readme_is_enough(tmp_path, capsys) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    path = tmp_path / "tiny.py"
+    path.write_text(next(block for block in blocks if "CLAIMS" in block))
+    assert main(["audit", str(path)]) == 0
+    page = " ".join(capsys.readouterr().out.split())
+    assert "1.573 MB more claimed" in page and "forward: down: 0 claimed, traced 67.11 MFLOP of products" in page
+    assert main(["audit", str(path), "--fail-on", "differs"]) == 1
+
+
 def test_claims_are_found_in_the_file_beside_it_or_where_they_are_said_to_be(tiny, tmp_path) -> None:
     assert [c.label for c in claim.find(str(tiny)).claims] == ["up", "down"]
     text = 'from costtrace.claim import Claim, Claims\nCLAIMS = Claims([Claim("flops", "forward", "", "0", "me")])\n'
@@ -66,6 +77,10 @@ def test_a_model_without_claims_is_still_held_against_xla(tiny, capsys) -> None:
         (lambda: Claims([Claim("flops", "a", "b", "1", "me", tag="X")]), "has the tag 'X': use M"),
         (lambda: Claims([Claim("flops", "a", "b", "1", "me", tolerance=0.1)]), "a tolerance of 0.1 and no reason"),
         (lambda: Claims([Claim("flops", "a", "b", "1", "me")] * 2), "claims flops twice"),
+        (
+            lambda: Claims([Claim(q, "a", q, "1", "me", row="r") for q in ("flops", "bytes_fused")]),
+            "share their scopes",
+        ),
     ],
 )
 def test_what_is_no_claim_is_refused(make, said) -> None:
@@ -179,6 +194,12 @@ NOT_ALIKE = (
 def test_a_difference_is_told_by_shape(tiny, product, said) -> None:
     made = audited(tiny, Claims(row("it", "forward", "up", products=(product,), source="me"), {"W": "256"}))
     assert any(f.text.endswith(said) for f in made.findings), [f.text for f in made.findings]
+
+
+def test_a_scope_of_several_that_is_not_there_is_named(tiny) -> None:
+    made = audited(tiny, Claims([Claim("product_flops", "forward", ("up", "side"), "1", "me", row="it")]))
+    assert verdicts(made)["it", "product_flops"] == "differs"
+    assert any("(the program has no part side)" in f.text for f in made.findings)
 
 
 def hand(**more: str) -> tuple[Claim, ...]:

@@ -73,11 +73,11 @@ def answer(name: str, text: str | None = None, mesh: dict[str, int] | None = Non
 @pytest.mark.parametrize("merge", [False, True])
 def test_each_kernel_is_in_one_row_and_rows_add_up(name: str, depth: int | None, merge: bool) -> None:
     found = compiled(answer(name), profiled())
-    rows = found.rows(row_of(profiled(), depth, merge))
+    keys = {row.key for row in profiled().rows("scope", depth, merge)}
+    rows = found.rows(row_of(keys))
     for field in ("flops", "hbm_bytes", "chip_bytes", "kernels"):
         assert sum(getattr(part, field) for part in rows.values()) == getattr(found.total, field)
     assert math.isclose(sum(part.time_s for part in rows.values()), found.total.time_s)
-    keys = {row.key for row in profiled().rows("scope", depth, merge)}
     assert set(rows) - keys <= {".", opname.COMPILER}
 
 
@@ -110,10 +110,14 @@ def test_numbered_siblings_find_their_merged_row() -> None:
         return x
 
     found = costtrace.profile(layers, shape((8, 128)))
-    assert row_of(found, 1, True)("layers_1/mlp") == "layers_*"
-    assert row_of(found, None, False)("layers_1/mlp") == "layers_1/mlp"
-    assert row_of(found, 1, False)("layers_2") == "layers_2"
-    assert row_of(found, 1, False)("nowhere") == "nowhere"
+
+    def row(scope: str, depth: int | None, merge: bool) -> str:
+        return row_of({row.key for row in found.rows("scope", depth, merge)})(scope)
+
+    assert row("layers_1/mlp", 1, True) == "layers_*"
+    assert row("layers_1/mlp", None, False) == "layers_1/mlp"
+    assert row("layers_2", 1, False) == "layers_2"
+    assert row("nowhere", 1, False) == "nowhere"
 
 
 def gpu_kernel(estimate_us: float, model: str = "sol") -> Compiled:
@@ -147,6 +151,7 @@ def test_an_absurd_estimate_is_replaced_marked_and_noted() -> None:
     [
         ("all-reduce(%x), replica_groups={{0,1,2,3},{4,5,6,7}}, to_apply=%plus", "all-reduce", 2 * 64 * 4 * 3 // 4),
         ("all-reduce(%x), replica_groups=[2,4]<=[8], to_apply=%plus", "all-reduce", 2 * 64 * 4 * 3 // 4),
+        ("all-reduce(%x), replica_groups=mesh['a'=2,'b'=4] {'b'}, to_apply=%plus", "all-reduce", 2 * 64 * 4 * 3 // 4),
         ("all-to-all(%x), replica_groups={{0,1}}, dimensions={0}", "all-to-all", 64 * 4 // 2),
         ("collective-permute(%x), source_target_pairs={{0,1}}", "collective-permute", 64 * 4),
     ],
@@ -158,6 +163,20 @@ def test_what_a_collective_sends(line: str, kind: str, sent: int) -> None:
     assert (found.collective, price.wire_bytes(found, 8)) == (kind, sent)
     (row,) = kernels.collectives(compiled(answer("v6e", text, {"x": 8})))
     assert row["bytes_sent"] == sent and row["time_s"] == pytest.approx(sent / 400e9)
+
+
+def test_what_was_read_is_remembered_and_equal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, one = cache.Answers(tmp_path / "c"), answer("h100")
+    one.key = "known"
+    first = compiled(one, profiled(), kept)
+    again = answer("h100")
+    again.key = "known"
+    monkeypatch.setattr("costtrace.evidence.compiled.timed", None)  # reading would fail now
+    second = compiled(again, profiled(), kept)
+    assert second.parts == first.parts and second.notes == first.notes
+    other = costtrace.profile(lambda x: x, shape((4,)))
+    with pytest.raises(TypeError):
+        compiled(again, other, kept)  # other scopes are another reading
 
 
 # Views ----------------------------------------------------------------------------------------------------------------
@@ -173,7 +192,7 @@ def test_slowest_kernels_say_what_binds_and_why() -> None:
 
 def test_fusion_sets_four_counts_of_bytes_side_by_side() -> None:
     found = compiled(answer("v6e"), profiled())
-    rows = kernels.fusion(profiled(), found, 1, True)
+    rows = kernels.fusion(profiled().rows("scope", 1, True), found)
     assert sum(row["bytes_compiled"] for row in rows) == found.total.hbm_bytes
     assert all(
         r["bytes_fused"] <= r["bytes_scoped"] <= r["bytes_unfused"] for r in rows if r["bytes_fused"] is not None

@@ -51,7 +51,7 @@ def forward(params, x):
 def nested(params, x):
     return x @ params["layers"][0]["w"]
 def grouped(params, x):
-    return x @ params["a"]["w"]
+    return x @ params["a"]["w"].astype("float32")
 """
 
 

@@ -268,6 +268,7 @@ def test_trip_counts(step: int, bound: str, direction: str, known: str, trips: i
         ("jit(f)/attn/hqd,hkd->hqk/dot_general", "attn"),
         ("jit(f)/checkpoint/rematted_computation/mlp/jit(silu)/logistic", "mlp"),
         ("jit(f)/branch_1_fun/a/mul", "a"),
+        ("jit(dit)/while/body/closed_call/double/(mlp/down/dot_general:proj/dot_general)", "double/mlp/down"),
         ("jit(f)/mul", ""),
         ("", ""),
     ],

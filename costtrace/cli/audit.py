@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from costtrace import model
+from costtrace.errors import UsageError
 from costtrace.report.output import FORMATS
 
 FAIL = 1
@@ -44,6 +45,8 @@ OWN: tuple[click.Option, ...] = (
 def command_of(name: str) -> click.Command:
     """The audit of one model, with the model's own options."""
     found = model.find(name)
+    if clash := sorted({option.name for option in OWN if option.name} & found.options().keys()):
+        raise UsageError(f"model {found.name}: its option {clash[0]!r} is audit's own: give the field another name")
     own = [option_of(field) for field in found.options().values()]
 
     def callback(**options: Any) -> None:
@@ -88,9 +91,16 @@ class Audits(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return command_of(cmd_name)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section(
+            "Models (costtrace audit MODEL --help shows its options), or the path of a model's file"
+        ):
+            formatter.write_dl(sorted(model.names().items()))
+
 
 command = Audits(
     "audit",
     help="Hand counts, XLA and checkpoints, held against the program row by row.",
     subcommand_metavar="MODEL [OPTIONS]",
+    no_args_is_help=False,
 )

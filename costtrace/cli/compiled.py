@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -38,35 +39,48 @@ def wanted(options: Mapping[str, Any]) -> bool:
     return asked
 
 
-def found(
-    name: str, stages: Stages, programs: Programs, chip: Chip, options: Mapping[str, Any]
-) -> tuple[Found, list[str]]:
-    """({stage: (profile, compiled)}, what the cache has to say)."""
+@dataclass(frozen=True, slots=True)
+class Compile:
+    """One document with what the compiler made of its stages."""
+
+    doc: Document
+    found: Found
+    chip: Chip
+    grouping: Grouping
+
+
+def compile_of(
+    doc: Document, stages: Stages, programs: Programs, chip: Chip, grouping: Grouping, options: Mapping[str, Any]
+) -> Compile:
+    """Asks the chip's compiler about every stage of a document; the cache's troubles become notes of it."""
     from costtrace.evidence.compiled import compiled
     from costtrace.target import cache, compiler
 
     answers, passed = cache.Answers(), _passed(options["compiler_options"])
     lowered = programs(compiler.platform(chip))
     questions = [
-        compiler.Question(program, chip, options["topology"], passed, f"{name} {stage} for {chip.name}")
+        compiler.Question(program, chip, options["topology"], passed, f"{doc['model']} {stage} for {chip.name}")
         for program, (stage, _, _) in zip(lowered, stages, strict=True)
     ]
     with progress() as told:
         made = compiler.ask(questions, answers, told)
-    read = {stage: (profile, compiled(one, profile)) for one, (stage, _, profile) in zip(made, stages, strict=True)}
-    return read, answers.problems
+    found = {
+        stage: (profile, compiled(one, profile, answers)) for one, (stage, _, profile) in zip(made, stages, strict=True)
+    }
+    doc["notes"] += [
+        {"kind": "cache", "stage": "", "scope": "", "text": text} for text in dict.fromkeys(answers.problems)
+    ]
+    return Compile(doc, found, chip, grouping)
 
 
-def shown(documents: Sequence[tuple[Document, Found, Chip]], grouping: Grouping, options: Mapping[str, Any]) -> str:
-    """The pages of documents with what was found of each."""
+def shown(compiles: Sequence[Compile], options: Mapping[str, Any]) -> str:
+    """The pages of documents with what was found of each, in the form and view that the options ask for."""
     from costtrace.report import compiled
 
-    form = options["format"]
-    if options["view"]:
-        each = [compiled.view(options["view"], doc, made, grouping, options["top"], form) for doc, made, _ in documents]
-        return "\n\n".join(each)
-    full = [compiled.attached(doc, made, chip, grouping) for doc, made, chip in documents]
-    return compiled.pages(full, form, options["verbose"])
+    form, view = options["format"], options["view"]
+    if view:
+        return "\n\n".join(compiled.view(view, c.doc, c.found, c.grouping, options["top"], form) for c in compiles)
+    return compiled.pages([compiled.attached(c.doc, c.found, c.chip) for c in compiles], form, options["verbose"])
 
 
 def _passed(pairs: Sequence[str]) -> dict[str, Any]:

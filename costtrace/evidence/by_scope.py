@@ -14,17 +14,15 @@ from costtrace.evidence import xla
 from costtrace.evidence.traced import Traced, Work, within
 from costtrace.target.opname import scope_of
 
+_CUSTOM = "a custom call to XLA, whose FLOPs it counts as -1"
 SILENT = {
-    "cumsum": "XLA counts a running sum of n as n^2 additions",
-    "cumprod": "XLA counts a running product of n as n^2 multiplications",
-    "cummax": "XLA counts a running maximum of n as n^2 comparisons",
-    "sort": "XLA gives a sort the price of one comparison",
-    "pallas_call": "a kernel is a custom call to XLA: -1 FLOP",
-    "cholesky": "a custom call to XLA: -1 FLOP",
-    "eigh": "a custom call to XLA: -1 FLOP",
-    "lu": "a custom call to XLA: -1 FLOP",
-    "geqrf": "a custom call to XLA: -1 FLOP",
-    "svd": "a custom call to XLA: -1 FLOP",
+    "cumsum": "XLA counts a running sum of n as n (n - 1) additions",
+    "cumprod": "XLA counts a running product of n as n (n - 1) multiplications",
+    "cummax": "XLA counts a running maximum of n as n (n - 1) FLOPs",
+    "cummin": "XLA counts a running minimum of n as n (n - 1) FLOPs",
+    "cumlogsumexp": "XLA counts a running sum of n as n (n - 1) additions of logarithms",
+    "sort": "XLA counts the n log2 n comparisons of a sort as FLOPs",
+    **dict.fromkeys(("pallas_call", "cholesky", "eigh", "eig", "lu", "geqrf", "svd", "triangular_solve"), _CUSTOM),
     "ragged_dot_general": xla.EXCLUDED["ragged_dot"],
     "scaled_dot": xla.EXCLUDED["scaled_dot"],
 }

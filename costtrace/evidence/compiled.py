@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import itertools
+import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+from costtrace import roofline
 from costtrace.core import Note
 from costtrace.grouping import NUMBERED
 from costtrace.summary import Profile
-from costtrace.target import opname
+from costtrace.target import cache, hlo, opname
 from costtrace.target.compiler import Answer
 from costtrace.target.kernel import kernels
 from costtrace.target.price import BESIDE, COMPILER, REPLACED, ROOFLINE, Timed, timed
@@ -28,7 +33,7 @@ class Part:
     kernels: int = 0
     """Executions of kernels; a copy that runs beside them is none."""
     time_s: float = 0.0
-    by: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    by: dict[str, float] = field(default_factory=dict)
     """{whose estimate: seconds}"""
 
     def add(self, each: Timed) -> None:
@@ -40,7 +45,7 @@ class Part:
         self.kernels += 0 if each.by == BESIDE else k.repeat
         self.time_s += each.all_s
         if each.by != BESIDE:
-            self.by[each.by] += each.all_s
+            self.by[each.by] = self.by.get(each.by, 0.0) + each.all_s
 
     @property
     def estimated_by(self) -> str:
@@ -56,43 +61,76 @@ class Part:
                 "chip_bytes": self.chip_bytes, "kernels": self.kernels, "time_s": self.time_s,
                 "estimated_by": self.estimated_by}  # fmt: skip
 
+    def __add__(self, other: Part) -> Part:
+        by = {key: self.by.get(key, 0.0) + other.by.get(key, 0.0) for key in {**self.by, **other.by}}
+        return Part(**{key: getattr(self, key) + getattr(other, key) for key in SUMS}, by=by)
+
+
+SUMS = ("flops", "matmul_flops", "hbm_bytes", "chip_bytes", "kernels", "time_s")
+
 
 @dataclass(slots=True)
 class Compiled:
-    """One stage as compiled for a chip: every kernel with its scope and seconds; sums of rows are the stage's."""
+    """One stage as compiled for a chip, by scope; each kernel is in exactly one, so parts add up to the stage."""
 
     answer: Answer
-    kernels: list[Timed]
+    parts: dict[str, Part]
     notes: list[Note]
+    known: frozenset[str] | None
+    _kernels: list[Timed] | None = None
+
+    @property
+    def kernels(self) -> list[Timed]:
+        """Every kernel with its scope and seconds, in schedule order; read from the text when first asked for."""
+        if self._kernels is None:
+            self._kernels, _ = _read(self.answer, self.known)
+        return self._kernels
 
     @property
     def total(self) -> Part:
-        return self.part(self.kernels)
-
-    @staticmethod
-    def part(some: Iterable[Timed]) -> Part:
-        out = Part()
-        for each in some:
-            out.add(each)
-        return out
+        return sum(self.parts.values(), Part())
 
     def rows(self, key: Callable[[str], str]) -> dict[str, Part]:
-        """{row: Part}, each kernel in exactly one; `key` says the row of a scope (see `row_of`)."""
+        """{row: Part}; `key` says the row of a scope (see `row_of`)."""
         out: dict[str, Part] = {}
-        for each in self.kernels:
-            out.setdefault(key(each.scope), Part()).add(each)
+        for scope, part in self.parts.items():
+            out[key(scope)] = out.get(key(scope), Part()) + part
         return out
 
 
-def compiled(answer: Answer, profile: Profile | None = None) -> Compiled:
-    """The compiler's answer read, with scopes as in the profile of the same function (where there is one)."""
-    devices = 1
-    for size in answer.mesh.values():
-        devices *= size
-    found = kernels(answer.module)
+def compiled(answer: Answer, profile: Profile | None = None, answers: cache.Answers | None = None) -> Compiled:
+    """The compiler's answer read, with scopes as in the profile of the same function (where there is one).
+
+    answers: where what was read is remembered, under the answer's key, this reader, the scopes and the chip's numbers.
+    """
     known = None if profile is None else frozenset(profile.by_scope)
-    each = _hidden(list(timed(found, answer.chip, known, devices)))
-    return Compiled(answer, each, [*dict.fromkeys(found.notes), *_loops(each, answer.chip.kind)])
+    scopes = None if known is None else sorted(known)
+    name = cache.key("parts", _reader(), answer.key, scopes, repr(answer.chip.numbers))
+    remembered = answers.get(name) if answers is not None and answer.key else None
+    if remembered:
+        parts = {scope: Part(**some) for scope, some in remembered["parts"].items()}
+        return Compiled(answer, parts, [Note(*note) for note in remembered["notes"]], known)
+    each, notes = _read(answer, known)
+    parts = defaultdict(Part)
+    for one in each:
+        parts[one.scope].add(one)
+    if answers is not None and answer.key:
+        kept = {scope: dataclasses.asdict(part) for scope, part in parts.items()}
+        answers.put(name, {"parts": kept, "notes": [[n.kind, n.scope, n.text] for n in notes]})
+    return Compiled(answer, dict(parts), notes, known, each)
+
+
+def _read(answer: Answer, known: frozenset[str] | None) -> tuple[list[Timed], list[Note]]:
+    found = kernels(answer.module)
+    each = _hidden(list(timed(found, answer.chip, known, math.prod(answer.mesh.values()))))
+    return each, [*dict.fromkeys(found.notes), *_loops(each, answer.chip.kind)]
+
+
+@functools.cache
+def _reader() -> str:
+    """Changes where the code that reads and prices changes."""
+    sources = [*sorted(Path(hlo.__file__).parent.glob("*.py")), Path(roofline.__file__), Path(__file__)]
+    return cache.key(*(path.read_text(encoding="utf-8") for path in sources))
 
 
 LOOPED = 0.1
@@ -127,12 +165,11 @@ def _hidden(kernels: list[Timed]) -> list[Timed]:
     return out
 
 
-def row_of(profile: Profile, depth: int | None, merge: bool) -> Callable[[str], str]:
-    """scope -> the key of the row of `profile.rows(depth, merge)` that it is part of.
+def row_of(keys: Collection[str]) -> Callable[[str], str]:
+    """scope -> which of a profile's rows by scope, given by their keys, it is part of.
 
-    What has no such row (the compiler's own, work that was all moved elsewhere) keeps a row of its own.
+    What is in none (the compiler's own, work that was all moved elsewhere) keeps a row of its own.
     """
-    keys = {row.key for row in profile.rows("scope", depth, merge)}
     memo: dict[str, str] = {}
 
     def found(scope: str) -> str:
@@ -143,7 +180,7 @@ def row_of(profile: Profile, depth: int | None, merge: bool) -> Callable[[str], 
     return found
 
 
-def _row(scope: str, keys: set[str]) -> str:
+def _row(scope: str, keys: Collection[str]) -> str:
     if scope in (".", opname.COMPILER):
         return scope
     names = scope.split("/")

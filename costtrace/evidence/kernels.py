@@ -7,7 +7,7 @@ from typing import Any
 
 from costtrace.chip import Chip
 from costtrace.evidence.compiled import Compiled, row_of
-from costtrace.summary import Profile
+from costtrace.summary import Row
 from costtrace.target import traffic
 from costtrace.target.hlo import Computation, Instruction, Module
 from costtrace.target.price import BESIDE, COMPILER, REPLACED, ROOFLINE, Timed, wire_bytes
@@ -97,14 +97,14 @@ def _inside(module: Module, computation: Computation, i: Instruction) -> list[tu
     return out
 
 
-def fusion(profile: Profile, compiled: Compiled, depth: int | None, merge: bool) -> list[dict[str, Any]]:
+def fusion(rows: Sequence[Row], compiled: Compiled) -> list[dict[str, Any]]:
     """Rows of `--view fusion`: bytes of a call as one kernel, a kernel a scope, one a primitive, and as compiled.
 
     `excess` is what the compiled program moves beyond one kernel, `over` how many times that.
     """
-    parts = compiled.rows(row_of(profile, depth, merge))
+    parts = compiled.rows(row_of({row.key for row in rows}))
     out = []
-    for row in profile.rows("scope", depth, merge):
+    for row in rows:
         part = parts.pop(row.key, None)
         moved = 0 if part is None else part.hbm_bytes
         out.append(_bytes(row.key, row.cost.bytes_fused, row.cost.bytes_scoped, row.cost.bytes_unfused, moved,

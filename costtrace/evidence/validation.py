@@ -22,6 +22,7 @@ def validated(
     Rows of a model that is not there are left out; where a chip's compiler is not set up the prediction is None.
     spread: each stage with its layers unrolled too, as another formulation. limits: as for compiler.ask.
     """
+    answers = cache.Answers() if answers is None else answers
     lines: list[str] = []
     made: list[tuple[Measurement, Profile, float]] = []
     questions: list[compiler.Question] = []
@@ -49,7 +50,9 @@ def validated(
     given = {q.label: a for q, a in zip(questions, compiler.ask(questions, answers, **limits), strict=True)}
     out = []
     for row, found, floor_s in made:
-        read = {form: compiled(given[f"{row.id} {form}"], found) for form in FORMS if f"{row.id} {form}" in given}
+        read = {
+            form: compiled(given[f"{row.id} {form}"], found, answers) for form in FORMS if f"{row.id} {form}" in given
+        }
         first = read.pop(FORMS[0], None)
         others = tuple((form, each.total.time_s) for form, each in read.items())
         notes = () if first is None else tuple(note.text for note in first.notes)

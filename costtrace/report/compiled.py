@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from costtrace import capacity, units
 from costtrace.chip import Chip
 from costtrace.report import table
-from costtrace.report.document import Document, Grouping, several
+from costtrace.report.document import Document, Grouping, rows_of, several
 from costtrace.report.table import Column, Table
 from costtrace.report.text import wrapped
 from costtrace.report.views import label
@@ -23,7 +23,7 @@ Found = Mapping[str, tuple["Profile", "Compiled"]]
 ESTIMATES = "times are the compiler's own estimates for the chip; kernels without one are priced by their roofline"
 
 
-def attached(doc: Document, found: Found, chip: Chip, grouping: Grouping) -> Document:
+def attached(doc: Document, found: Found, chip: Chip) -> Document:
     """The document with `compiled` in its rows, `compiled_s`, `compiled_peak_bytes`, `compile_s` in its stages.
 
     What belongs to no traced row stands in a stage's `compiled_rows`, so that rows add up to the stage.
@@ -31,9 +31,8 @@ def attached(doc: Document, found: Found, chip: Chip, grouping: Grouping) -> Doc
     from costtrace.evidence.compiled import row_of
 
     for stage in doc["stages"]:
-        profile, made = found[stage["name"]]
-        depth = grouping.depth.get(stage["name"]) if isinstance(grouping.depth, Mapping) else grouping.depth
-        parts = made.rows(row_of(profile, depth, grouping.merge))
+        _, made = found[stage["name"]]
+        parts = made.rows(row_of({row["scope"] for row in stage["rows"]}))
         for row in stage["rows"]:
             part = parts.pop(row["scope"], None)
             row["compiled"] = None if part is None else part.to_dict()
@@ -133,8 +132,7 @@ def _rows(
 
     if name == "kernels":
         return kernels.slowest(made.answer.module, made, top or 20)
-    depth = grouping.depth.get(stage) if isinstance(grouping.depth, Mapping) else grouping.depth
-    return kernels.fusion(profile, made, depth, grouping.merge)[:top]
+    return kernels.fusion(rows_of(stage, profile, grouping), made)[:top]
 
 
 def _shown(key: str, row: Mapping[str, Any]) -> Any:

@@ -25,7 +25,7 @@ def training(found: Mapping[str, Any]) -> list[str]:
             rows.append([name, cost["flops"], products, whole, cost["bytes_unfused"], products / hardware if hardware else 0.0])
     out = [line.replace("?", "-") for line in lines(shown(Table(COLUMNS, rows)))]
     model, hardware_text = (units.text(n, "FLOP") for n in (found["model_flops"], hardware))
-    out.append(f"model {model} (forward, backward), hardware {hardware_text} (and recompute): products, masks in full")
+    out.append(f"model {model} (without recompute), hardware {hardware_text}: of products, masked ones in full")
     if found["state_bytes"]:
         out.append(f"optimizer state {units.text(found['state_bytes'], 'B')}")
     if found["step_time_s"] is not None:

@@ -44,6 +44,8 @@ class Answer:
     device: str
     cached: bool
     mesh: dict[str, int]
+    key: str = ""
+    """What the cache knows it by; '' where it is not of the cache."""
     _module: Module | None = None
 
     @property
@@ -96,7 +98,8 @@ def ask(
     worker.run(requests, progress=progress, finished=finished, **limits)
     first = {name: n for n, name in reversed(list(enumerate(names)))}
     return [
-        _answer(q, found[n] if n in found else found[first[names[n]]], n not in fresh) for n, q in enumerate(questions)
+        _answer(q, found[n] if n in found else found[first[names[n]]], n not in fresh, names[n])
+        for n, q in enumerate(questions)
     ]
 
 
@@ -138,7 +141,7 @@ def _request(q: Question, fields: dict[str, Any]) -> worker.Request:
     )
 
 
-def _answer(q: Question, result: dict[str, Any], cached: bool) -> Answer:
+def _answer(q: Question, result: dict[str, Any], cached: bool, name: str) -> Answer:
     return Answer(
         q.chip,
         result["text"],
@@ -148,4 +151,5 @@ def _answer(q: Question, result: dict[str, Any], cached: bool) -> Answer:
         result["device"],
         cached,
         q.program.mesh,
+        name,
     )

@@ -30,8 +30,10 @@ def split(path: str) -> list[str]:
 
 
 def plain(path: str) -> str:
-    """The name without what an exported program's caller puts before it."""
-    return path.rpartition(_EXPORTED)[2] if _EXPORTED in path else path.removesuffix("/call_exported")
+    """The name without what an exported program's caller puts before it; of names merged as x/(a:b) the first."""
+    path = path.rpartition(_EXPORTED)[2] if _EXPORTED in path else path.removesuffix("/call_exported")
+    at = path.find("/(")
+    return path if at < 0 else f"{path[:at]}/{path[at + 2 :].partition(':')[0].removesuffix(')')}"
 
 
 def components(path: str) -> list[str]:

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -21,6 +23,8 @@ the kernels nobody's."""
 ABSURD = 10
 """An estimate this many times the kernel's own roofline, of a GPU kernel that is not small, is replaced by it."""
 SMALL_S = units.parse("20 us", "s")
+PLACEHOLDER_S = units.parse("5 ms", "s")
+"""What XLA writes for a collective that is in none of its tables."""
 
 DTYPES = {
     "pred": "int8", "s4": "int4", "u4": "int4", "s8": "int8", "u8": "int8", "bf16": "bfloat16", "f16": "float16",
@@ -90,18 +94,32 @@ def _priced(kernel: Kernel, chip: Chip, own_s: float) -> tuple[float, str, str]:
     estimate, model = gpu.seconds(kernel.instruction)
     if estimate is None:
         return own_s, ROOFLINE, ""
+    if kernel.collective:  # a latency is no absurdity; XLA's stand-in for an unknown one is
+        return (own_s, ROOFLINE, "") if estimate >= PLACEHOLDER_S else (estimate, COMPILER, model)
     if estimate > SMALL_S and own_s and estimate > ABSURD * own_s:
         return estimate, REPLACED, model
     return estimate, COMPILER, model
 
 
+_AXES = re.compile(r"replica_groups=mesh\[([^\]]*)\]\s*\{([^}]*)\}")
+_RANGE = re.compile(r"replica_groups=\[\d+,(\d+)\]<=")
+_LISTS = re.compile(r"replica_groups=\{\{([\d,]*)\}")
+
+
 def group_size(kernel: Kernel, devices: int) -> int:
-    """How many devices take part in one group of a collective: '{{0,1},{2,3}}', '[2,4]<=[8]', or all."""
-    text = kernel.instruction.attribute("replica_groups") or ""
-    if "<=" in kernel.instruction.attributes and text and text[0].isdigit():
-        return int(text.split(",")[-1])
-    first = text.strip("{} ").partition("}")[0]
-    return len(first.split(",")) if first else devices
+    """How many devices take part in one group of a collective; all where the text does not say.
+
+    Written as {{0,1},{2,3}}, as [2,4]<=[8] (two groups of four) or as mesh['x'=2,'y'=4] {'y'} (along an axis).
+    """
+    text = kernel.instruction.attributes
+    if found := _AXES.search(text):
+        sizes = dict(re.findall(r"'([^']+)'=(\d+)", found[1]))
+        return math.prod(
+            int(part or sizes[name]) for name, part in re.findall(r"'([^']+)'(?::\(\d+\)(\d+))?", found[2])
+        )
+    if found := _RANGE.search(text):
+        return int(found[1])
+    return len(found[1].split(",")) if (found := _LISTS.search(text)) else devices
 
 
 def wire_bytes(kernel: Kernel, devices: int) -> int:

@@ -1,0 +1,314 @@
+"""Which dimensions of an op's operands and results are one and the same axis: the table DIMS, by kind of primitive.
+
+A label names an axis within one op. Cutting it over chips cuts every operand and result that carries it; a label that
+only operands carry is summed over, so each chip then holds a part of the sum. None: cannot be cut. No chips here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from costtrace.core import Op, Trace, Value
+
+Labels = tuple["int | None", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Dims:
+    """Labels of each operand's and each result's dimensions. `summed`: labels whose results are parts of a sum (or of a
+    maximum). `halo`: label -> rows that a chip needs of its neighbours."""
+
+    inputs: tuple[Labels, ...]
+    outputs: tuple[Labels, ...]
+    summed: frozenset[int] = frozenset()
+    halo: dict[int, int] = field(default_factory=dict)
+
+
+DIMS: dict[str, Callable[[Op], Dims]] = {}
+ALONG = {"cumsum": "axis", "cumprod": "axis", "cummax": "axis", "cummin": "axis", "cumlogsumexp": "axis",
+         "sort": "dimension", "rev": "dimensions"}  # fmt: skip
+"""Primitives that keep a shape but work along one dimension, and the parameter that names it."""
+REDUCED = ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or", "reduce_xor")
+COLLECTIVE = ("psum", "pmax", "all_gather", "reduce_scatter", "all_to_all", "ppermute")
+
+
+def dims(*primitives: str) -> Callable[[Callable[[Op], Dims]], Callable[[Op], Dims]]:
+    def register(f: Callable[[Op], Dims]) -> Callable[[Op], Dims]:
+        DIMS.update(dict.fromkeys(primitives, f))
+        return f
+
+    return register
+
+
+def of(op: Op) -> Dims:
+    """The labels of an op; elementwise where every array has one shape, else nothing can be cut."""
+    made = DIMS.get(op.primitive)
+    if made is not None:
+        return made(op)
+    shapes = {v.shape for v in (*op.inputs, *op.outputs) if v.shape}
+    if len(shapes) > 1 or op.priced is not None:
+        return opaque(op)
+    along = op.params.get(ALONG.get(op.primitive, ""), ())
+    fixed = set(along) if isinstance(along, (tuple, list)) else {along}
+    labels = tuple(None if d in fixed else d for d in range(len(next(iter(shapes), ()))))
+    return Dims(*(tuple(labels if v.shape else () for v in side) for side in (op.inputs, op.outputs)))
+
+
+def opaque(op: Op) -> Dims:
+    """Nothing can be cut."""
+    return Dims(*(tuple((None,) * len(v.shape) for v in side) for side in (op.inputs, op.outputs)))
+
+
+@dims("transpose")
+def transposed(op: Op) -> Dims:
+    order = tuple(op.params["permutation"])
+    return Dims((tuple(range(len(order))),), (order,))
+
+
+@dims("iota", "random_bits", "rng_uniform")
+def born(op: Op) -> Dims:
+    """Each chip makes its own part."""
+    return Dims(opaque(op).inputs, (tuple(range(len(op.outputs[0].shape))),))
+
+
+@dims("broadcast_in_dim")
+def broadcast(op: Op) -> Dims:
+    """A dimension that is repeated, or new, is born where it is."""
+    x, out = op.inputs[0], op.outputs[0]
+    places = op.params["broadcast_dimensions"]
+    kept = tuple(p if x.shape[d] == out.shape[p] else None for d, p in enumerate(places))
+    rest = opaque(op).inputs[1:]
+    return Dims((kept, *rest), (tuple(range(len(out.shape))),))
+
+
+@dims("reshape", "squeeze", "expand_dims")
+def reshaped(op: Op) -> Dims:
+    """Groups of dimensions with equal products; where a group is split or merged, its outermost dimension stays one."""
+    a, b = op.inputs[0].shape, op.outputs[0].shape
+    left: list[int | None] = [None] * len(a)
+    right: list[int | None] = [None] * len(b)
+    label = 0
+    for ins, outs in _groups(a, b):
+        wide = [d for d in ins if a[d] > 1], [d for d in outs if b[d] > 1]
+        pairs = list(zip(*wide, strict=False))
+        if [a[d] for d in wide[0]] != [b[d] for d in wide[1]]:
+            pairs = pairs[:1]
+        for i, o in pairs:
+            left[i] = right[o] = label
+            label += 1
+    return Dims((tuple(left), *opaque(op).inputs[1:]), (tuple(right),))
+
+
+def _groups(a: Sequence[int], b: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
+    i = j = 0
+    while i < len(a) or j < len(b):
+        i0, j0, m, n = i, j, 1, 1
+        while m != n or (i == i0 and j == j0):
+            if (m <= n and i < len(a)) or j == len(b):
+                if i == len(a):
+                    return
+                m, i = m * a[i], i + 1
+            else:
+                n, j = n * b[j], j + 1
+            if 0 in (m, n):
+                return
+        yield list(range(i0, i)), list(range(j0, j))
+
+
+@dims("dot_general")
+def dot(op: Op) -> Dims:
+    (contract, batch), (x, y) = op.params["dimension_numbers"], op.inputs[:2]
+    labels: tuple[list[int | None], list[int | None]] = ([None] * len(x.shape), [None] * len(y.shape))
+    label = 0
+    for pairs in (batch, contract):
+        for d, e in zip(*pairs, strict=True):
+            labels[0][d] = labels[1][e] = label
+            label += 1
+    summed = frozenset(range(len(batch[0]), label))
+    free: list[int | None] = []
+    for side in labels:
+        for d, known in enumerate(side):
+            if known is None:
+                side[d] = label
+                free.append(label)
+                label += 1
+    return Dims((tuple(labels[0]), tuple(labels[1])), ((*range(len(batch[0])), *free),), summed)
+
+
+@dims("ragged_dot", "ragged_dot_general")
+def ragged(op: Op) -> Dims:
+    """(m, k) x (g, k, n): rows lie in the order of their groups, so cutting the groups cuts the rows."""
+    if [len(v.shape) for v in op.inputs[:2]] != [2, 3]:
+        return opaque(op)
+    return Dims(((0, 1), (0, 1, 2), *opaque(op).inputs[2:]), ((0, 2),), frozenset({1}))
+
+
+@dims(*REDUCED)
+def reduced(op: Op) -> Dims:
+    axes = set(op.params["axes"])
+    every = tuple(range(len(op.inputs[0].shape)))
+    return Dims((every,), (tuple(d for d in every if d not in axes),), frozenset(axes))
+
+
+@dims("argmax", "argmin")
+def picked(op: Op) -> Dims:
+    axes = set(op.params["axes"])
+    every = range(len(op.inputs[0].shape))
+    return Dims((tuple(None if d in axes else d for d in every),), (tuple(d for d in every if d not in axes),))
+
+
+@dims("concatenate", "split")
+def joined(op: Op) -> Dims:
+    """A dimension made of parts is cut by cutting each part: chips hold [part 0's share, part 1's share ...]."""
+    every = tuple(range(len(op.inputs[0].shape)))
+    return Dims((every,) * len(op.inputs), (every,) * len(op.outputs))
+
+
+@dims("stack")
+def stacked(op: Op) -> Dims:
+    out, each = op.outputs[0].shape, op.inputs[0].shape
+    new = op.params.get("axis", 0) % len(out)
+    labels = tuple(d for d in range(len(out)) if d != new)
+    if len(labels) != len(each):
+        return opaque(op)
+    return Dims((labels,) * len(op.inputs), (tuple(None if d == new else d for d in range(len(out))),))
+
+
+@dims("slice", "dynamic_slice")
+def sliced(op: Op) -> Dims:
+    """A slice takes each chip's share of it; one row lies on one chip, and the others get it as a sum with zeros."""
+    x, out = op.inputs[0].shape, op.outputs[0].shape
+    one = frozenset(d for d in range(len(x)) if out[d] == 1 < x[d])
+    still = op.primitive == "slice"
+    left = tuple(d if still or out[d] in (1, x[d]) else None for d in range(len(x)))
+    right = tuple(None if d in one else left[d] for d in range(len(x)))
+    return Dims((left, *opaque(op).inputs[1:]), (right,), one)
+
+
+@dims("dynamic_update_slice")
+def updated(op: Op) -> Dims:
+    x, u = op.inputs[0].shape, op.inputs[1].shape
+    labels = tuple(d if n == m else None for d, (n, m) in enumerate(zip(x, u, strict=True)))
+    return Dims((labels, labels, *opaque(op).inputs[2:]), (labels,))
+
+
+@dims("gather")
+def gathered(op: Op) -> Dims:
+    """Rows by index: result rows follow the indices, a table cut by rows gives sums with zeros, whole dimensions stay."""
+    numbers, sizes = op.params["dimension_numbers"], op.params["slice_sizes"]
+    x, index, out = op.inputs[0].shape, op.inputs[1].shape, op.outputs[0].shape
+    offset, gone = list(numbers.offset_dims), set(numbers.collapsed_slice_dims)
+    if getattr(numbers, "operand_batching_dims", ()):
+        return opaque(op)
+    right: list[int | None] = [None] * len(out)
+    left: list[int | None] = [None] * len(x)
+    rows: list[int | None] = [None] * len(index)
+    for d, o in zip((d for d in range(len(x)) if d not in gone), offset, strict=True):
+        if sizes[d] == x[d]:
+            left[d] = right[o] = o
+    for d, o in enumerate(o for o in range(len(out)) if o not in offset):
+        rows[d] = right[o] = o
+    summed = frozenset()
+    if len(gone) == 1 and tuple(numbers.start_index_map) == tuple(gone):
+        left[next(iter(gone))] = len(out)
+        summed = frozenset({len(out)})
+    return Dims((tuple(left), tuple(rows)), (tuple(right),), summed)
+
+
+@dims("conv_general_dilated")
+def convolution(op: Op) -> Dims:
+    """Batch, channels in (a sum) and out; space with the neighbours' rows where the stride is 1."""
+    n, p = op.params["dimension_numbers"], op.params
+    x, w, out = (v.shape for v in (*op.inputs[:2], *op.outputs))
+    left: list[int | None] = [None] * len(x)
+    kernel: list[int | None] = [None] * len(w)
+    right: list[int | None] = [None] * len(out)
+    left[n.lhs_spec[0]] = right[n.out_spec[0]] = 0
+    if p["feature_group_count"] == 1 and p["batch_group_count"] == 1:
+        left[n.lhs_spec[1]] = kernel[n.rhs_spec[1]] = 1
+        kernel[n.rhs_spec[0]] = right[n.out_spec[1]] = 2
+    halo = {}
+    for i, (a, k, o) in enumerate(zip(n.lhs_spec[2:], n.rhs_spec[2:], n.out_spec[2:], strict=True)):
+        if (p["window_strides"][i], p["lhs_dilation"][i], x[a]) == (1, 1, out[o]):
+            left[a] = right[o] = 3 + i
+            halo[3 + i] = (w[k] - 1) * p["rhs_dilation"][i]
+    return Dims((tuple(left), tuple(kernel)), (tuple(right),), frozenset({1}), {k: v for k, v in halo.items() if v})
+
+
+@dims("pad")
+def padded(op: Op) -> Dims:
+    """Filled on both sides, a dimension is about to be shifted: a chip needs as many rows of its neighbours."""
+    config = op.params["padding_config"]
+    labels = tuple(None if inner else d for d, (_, _, inner) in enumerate(config))
+    return Dims((labels, ()), (labels,), halo={d: a + b for d, (a, b, _) in enumerate(config) if a > 0 and b > 0})
+
+
+@dims(*COLLECTIVE)
+def moved(op: Op) -> Dims:
+    """A collective over another axis: the dimensions that it does not cut or join."""
+    x, out = op.inputs[0].shape, op.outputs[0].shape
+    labels = tuple(d if n == m else None for d, (n, m) in enumerate(zip(x, out, strict=True)))
+    return Dims((labels,) * len(op.inputs), (labels,) * len(op.outputs))
+
+
+Place = tuple[Value, int]
+
+
+class Classes:
+    """Dimensions of a program's values that are one axis, joined through every op, loop edge and carry."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.parent: dict[Place, Place] = {}
+        self.dims = [of(op) for op in trace.ops]
+        self.values: dict[Value, None] = dict.fromkeys(trace.inputs)
+        for op, found in zip(trace.ops, self.dims, strict=True):
+            seen: dict[int, Place] = {}
+            pairs = (*zip(op.inputs, found.inputs, strict=False), *zip(op.outputs, found.outputs, strict=True))
+            for v, labels in pairs:
+                self._value(v)
+                for d, label in enumerate(labels):
+                    if label is not None and v.shape[d] > 1:
+                        self._join(seen.setdefault(label, (v, d)), (v, d))
+        for c in trace.carries:
+            for v in (c.start, c.inner, c.end):
+                self._value(v)
+                for d, n in enumerate(v.shape):
+                    if n > 1:
+                        self._join((c.inner, d), (v, d))
+
+    def _value(self, v: Value) -> None:
+        while v not in self.values:
+            self.values[v] = None
+            if v.edge is None:
+                return
+            shift = {"row": 1, "stack": -1}.get(v.edge.kind, 0)
+            if v.edge.kind != "part":
+                for d, n in enumerate(v.shape):
+                    if n > 1 and d + shift >= 0:
+                        self._join((v, d), (v.edge.source, d + shift))
+            v = v.edge.source
+
+    def root(self, at: Place) -> Place:
+        """One place that stands for the whole class."""
+        while (up := self.parent.get(at, at)) != at:
+            self.parent[at] = self.parent.get(up, up)
+            at = up
+        return at
+
+    def _join(self, a: Place, b: Place) -> None:
+        a, b = self.root(a), self.root(b)
+        if a != b:
+            self.parent[a] = b
+
+    def of(self, v: Value, d: int) -> Place:
+        return self.root((v, d))
+
+    def places(self) -> dict[Place, list[Place]]:
+        """Every class with its members."""
+        out: dict[Place, list[Place]] = {}
+        for v in self.values:
+            for d, n in enumerate(v.shape):
+                if n > 1:
+                    out.setdefault(self.root((v, d)), []).append((v, d))
+        return out

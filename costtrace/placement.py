@@ -1,0 +1,416 @@
+"""A program and a plan for one mesh axis -> the program of one chip: local shapes, and the collectives it needs.
+
+The plan says which classes of dimensions are cut. Every op keeps the cut of its operands where its labels allow; where
+they disagree, an operand is moved by the collective that does it, and a sum of parts is reduced. The result is a Trace
+like any other, so that counts, bytes, memory and collectives by scope come from the one fold. One axis at a time: the
+next axis is cut in the trace of the one before.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+from costtrace import dimension
+from costtrace.core import Carry, Edge, Frame, Op, Trace, Value
+from costtrace.dimension import Classes, Dims, Place
+
+CASTS = ("convert_element_type", "reduce_precision", "copy", "copy_p", "stop_gradient", "reshape", "squeeze",
+         "expand_dims", "transpose", "slice", "split", "broadcast_in_dim")  # fmt: skip
+MAXIMA = ("reduce_max", "reduce_min", "reduce_and", "reduce_or")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """classes: dimensions that are cut, the first that a value has. whole: classes cut only in floating-point values
+    (tokens: masks and indices stay whole). weights: parameters cut along a dimension of their own, gathered where they
+    are used. attention: "heads" moves queries, keys and values to whole sequences of some heads and back (all-to-all),
+    "ring" passes keys and values round, "" gathers them. scatter: sums go to a cut dimension where there is one.
+    """
+
+    classes: tuple[Place, ...] = ()
+    whole: frozenset[Place] = frozenset()
+    weights: dict[Value, int] = field(default_factory=dict)
+    attention: str = ""
+    scatter: bool = False
+
+
+def cut(trace: Trace, classes: Classes, plan: Plan, axis: str, n: int) -> tuple[Trace, list[str]]:
+    """The trace of one of `n` chips, and what could not be cut as planned, one line each."""
+    if n == 1:
+        return trace, []
+    placer = _Placer(trace, classes, plan, axis, n)
+    return placer.run(), list(dict.fromkeys(placer.problems))
+
+
+def is_float(v: Value) -> bool:
+    return v.dtype.startswith(("float", "bfloat", "complex"))
+
+
+class _Placer:
+    def __init__(self, trace: Trace, classes: Classes, plan: Plan, axis: str, n: int) -> None:
+        self.trace, self.classes, self.plan, self.axis, self.n = trace, classes, plan, axis, n
+        self.problems: list[str] = []
+        self.env: dict[Value, tuple[int | None, Value]] = {}
+        self.moved: dict[tuple[Value, int | str | None], Value] = {}
+        self.maker: dict[Value, int] = {v: i for i, op in enumerate(trace.ops) for v in op.outputs}
+        self.starts: dict[Value, Carry] = {c.inner: c for c in trace.carries}
+        self.before: dict[int, list[Op]] = defaultdict(list)
+        self.after: dict[int, list[Op]] = defaultdict(list)
+        self.made: list[Op] = []
+        self.weights = self._weights()
+        self.rank = {root: k for k, root in enumerate(plan.classes)}
+        self.units = self._units()
+
+    # -- sizes
+
+    def _units(self) -> dict[Place, int]:
+        """The smallest size of each cut class that the axis does not divide: what it is padded in."""
+        units: dict[Place, int] = {}
+        for root, members in self.classes.places().items():
+            if root in self.rank:
+                odd = [v.shape[d] for v, d in members if v.shape[d] % self.n and v.shape[d] >= self.n]
+                if odd:
+                    units[root] = min(odd)
+        return units
+
+    def share(self, v: Value, d: int) -> int:
+        """One chip's part of a dimension, padded up."""
+        size = v.shape[d]
+        unit = self.units.get(self.classes.of(v, d), 0)
+        if size % self.n and unit and size % unit == 0:
+            return size // unit * -(-unit // self.n)
+        return -(-size // self.n)
+
+    def local(self, v: Value, d: int | None) -> tuple[int, ...]:
+        return tuple(self.share(v, i) if i == d else size for i, size in enumerate(v.shape))
+
+    # -- where values lie
+
+    def home(self, v: Value) -> int | None:
+        """The dimension that the plan cuts of a value."""
+        best: tuple[int, int] | None = None
+        for d, size in enumerate(v.shape):
+            if size > 1:
+                root = self.classes.of(v, d)
+                k = self.rank.get(root)
+                if k is not None and (root not in self.plan.whole or is_float(v)) and (best is None or k < best[0]):
+                    best = k, d
+        return best[1] if best and v.shape[best[1]] >= self.n else None
+
+    def fresh(self, v: Value, d: int | None, **more: Any) -> Value:
+        return Value(self.local(v, d), v.dtype, v.bits, v.kind, literal=v.literal, weight=v.weight, name=v.name,
+                     frame=v.frame, donated=v.donated, **more)  # fmt: skip
+
+    def at(self, v: Value) -> tuple[int | None, Value]:
+        """(the dimension that is cut, the local value)."""
+        found = self.env.get(v)
+        if found is None:
+            found = self.env[v] = self._at(v)
+        return found
+
+    def _at(self, v: Value) -> tuple[int | None, Value]:
+        edge = v.edge
+        if edge is not None and edge.kind in ("same", "row", "stack", "last"):
+            d, source = self.at(edge.source)
+            if edge.kind == "row" and d == 0:
+                source, d = self.relaid(edge.source, None, None), None
+            shift = {"row": -1, "stack": 1}.get(edge.kind, 0)
+            d = None if d is None else d + shift
+            return d, self.fresh(v, d, edge=Edge(edge.kind, source, edge.loop))
+        if v.kind == "carry" and v in self.starts:
+            start = self.starts[v].start
+            d = self.at(start)[0]
+            d = self.home(v) if d is None else d
+            return d, self.fresh(v, d)
+        if v.kind == "literal" or not v.shape:
+            return None, v
+        return None, self.fresh(v, None, edge=edge) if edge is None else v
+
+    def _weights(self) -> set[Value]:
+        """Values that are parameters, through views and casts."""
+        out = {v for v in self.trace.inputs if v.weight}
+
+        def known(v: Value) -> bool:
+            while v.edge is not None and v.edge.kind in ("row", "same"):
+                v = v.edge.source
+            return v in out
+
+        for op in self.trace.ops:
+            if op.inputs and op.primitive in CASTS and known(op.inputs[0]):
+                out.update(op.outputs)
+        out.update(v for op in self.trace.ops for v in op.inputs if known(v))
+        return out
+
+    # -- moving values
+
+    def relaid(self, v: Value, want: int | str | None, op: Op | None) -> Value:
+        """`v` cut along `want` (None: whole; "ring": whole, passed round)."""
+        have, local = self.at(v)
+        if have == want or (have is None and want == "ring"):
+            return local
+        key = (v, want)
+        if key not in self.moved:
+            self.moved[key] = self._move(v, local, have, want, op)
+        return self.moved[key]
+
+    def _move(self, v: Value, local: Value, have: int | None, want: int | str | None, op: Op | None) -> Value:
+        frame, into = self._place(v, op)
+        to = want if isinstance(want, int) else None
+        out = Value(self.local(v, to), v.dtype, v.bits, frame=frame, name=v.name)
+        if have is None:
+            assert to is not None
+            start = (0,) * len(v.shape)
+            self.emit(into, Op("slice", (local,), (out,), {"start_indices": start, "limit_indices": out.shape,
+                                                           "strides": None}, frame))  # fmt: skip
+        elif want == "ring":
+            self.hop(into, local, frame, self.n - 1)
+            shown = {"shape": out.shape, "broadcast_dimensions": tuple(range(len(out.shape))), "sharding": None}
+            self.emit(into, Op("broadcast_in_dim", (local,), (out,), shown, frame))
+        elif to is None:
+            self.collective(into, "all_gather", local, out, frame, all_gather_dimension=have, tiled=True)
+        else:
+            self.collective(into, "all_to_all", local, out, frame, split_axis=to, concat_axis=have, tiled=True)
+        return out
+
+    def hop(self, into: list[Op], local: Value, frame: Frame, times: int = 1) -> Value:
+        """`local` handed to the neighbour, `times` in a row."""
+        inner = Frame(frame, "loop", trips=times, phase=frame.phase) if times > 1 else frame
+        out = Value(local.shape, local.dtype, local.bits, frame=inner)
+        ring = tuple((i, (i + 1) % self.n) for i in range(self.n))
+        self.collective(into, "ppermute", local, out, inner, perm=ring)
+        return out
+
+    def _place(self, v: Value, op: Op | None) -> tuple[Frame, list[Op]]:
+        """Where a move of `v` for `op` stands: before it, or once, where `v` is made, if that is outside its loop."""
+        maker = self.maker.get(v)
+        if op is not None and (v.kind == "carry" or _loop(v.frame) is _loop(op.frame)):
+            return op.frame, self.now
+        if maker is not None:
+            return self.trace.ops[maker].frame, self.after[maker]
+        if op is not None and v.edge is not None:
+            return op.frame, self.now
+        return self.trace.root, self.before[-1]
+
+    def emit(self, into: list[Op], op: Op) -> None:
+        into.append(op)
+
+    def collective(self, into: list[Op], name: str, x: Value, out: Value, frame: Frame, **params: Any) -> None:
+        known = {"axis_name": (self.axis,), "axis_sizes": {self.axis: self.n}, "axis_size": self.n,
+                 "axis_index_groups": None, **params}  # fmt: skip
+        if name in ("psum", "pmax"):
+            known["axes"] = (self.axis,)
+        into.append(Op(name, (x,), (out,), known, frame, frame.phase))
+
+    # -- the program
+
+    def run(self) -> Trace:
+        trace = self.trace
+        self.now: list[Op] = []
+        for v in trace.inputs:
+            d = self.plan.weights.get(v) if v in self.plan.weights else self.home(v)
+            self.env[v] = d, self.fresh(v, d)
+        for i, op in enumerate(trace.ops):
+            self.now = self.before[i]
+            self.made.append(self.op(op, self.classes.dims[i]))
+        self.now = []
+        carries = []
+        for c in trace.carries:
+            d, inner = self.at(c.inner)
+            start = self.relaid(c.start, d, None)
+            maker = self.maker.get(c.end)
+            self.now = self.after[maker] if maker is not None else self.before[-1]
+            carries.append(Carry(c.loop, start, inner, self.relaid(c.end, d, self.trace.ops[maker] if maker else None)))
+        out = Trace(trace.name, [], [self.at(v)[1] for v in trace.inputs], [self.at(v)[1] for v in trace.outputs],
+                    trace.root, carries, list(trace.notes), trace.status)  # fmt: skip
+        out.ops.extend(self.before.get(-1, ()))
+        for i, made in enumerate(self.made):
+            out.ops += [*self.before.get(i, ()), made, *self.after.get(i, ())]
+        for i, each in enumerate(out.ops):
+            each.index = i
+        return out
+
+    def op(self, op: Op, found: Dims) -> Op:
+        cuts: dict[int, Place] = {}  # label -> the class it is of
+        for v, labels in zip(op.inputs, found.inputs, strict=False):
+            d = self.at(v)[0]
+            if d is None or (self.plan.weights and v in self.weights and op.primitive not in CASTS):
+                continue
+            label = labels[d]
+            if label is not None:
+                cuts.setdefault(label, self.classes.of(v, d))
+        label = self.chosen(op, found, cuts)
+        if label is not None and not self.takes(op, found, label):
+            self.problems.append(f"{op.scope or '.'}: {op.primitive} of {self.axis}={self.n} is done whole on each chip")
+            label = None
+        ring = self.plan.attention == "ring" and op.primitive == "dot_general"
+        inputs = []
+        for k, v in enumerate(op.inputs):
+            labels = found.inputs[k] if k < len(found.inputs) else ()
+            want: int | str | None = labels.index(label) if label is not None and label in labels else None
+            if want is None and ring and self.at(v)[0] is not None and v not in self.weights:
+                want = "ring"
+            inputs.append(self.relaid(v, want, op))
+        if label in found.halo:
+            inputs[0] = self.halo(op, inputs[0], found.inputs[0].index(label), found.halo[label])
+        outputs = []
+        for v, labels in zip(op.outputs, found.outputs, strict=True):
+            d = labels.index(label) if label is not None and label in labels else None
+            self.env[v] = d, self.fresh(v, d)
+            outputs.append(self.env[v][1])
+        made = Op(op.primitive, tuple(inputs), tuple(outputs), self.params(op, inputs, outputs), op.frame, op.phase,
+                  op.source)  # fmt: skip
+        made.priced = op.priced
+        if label is not None and label in found.summed:
+            for v in op.outputs:
+                self.reduce(op, v)
+        elif self.plan.attention == "heads" and op.primitive == "dot_general" and self.contracts_cut(op, found, label):
+            for v in op.outputs:
+                self.settle(op, v)
+        return made
+
+    def chosen(self, op: Op, found: Dims, cuts: dict[int, Place]) -> int | None:
+        """The label that the op is cut along."""
+        held = {label for labels in found.outputs for label in labels}
+        if len(cuts) > 1 and op.primitive == "dot_general" and self.plan.attention == "heads":
+            batch = [x for x in found.inputs[0] if x in found.inputs[1] and x not in found.summed]
+            sizes = {x: op.inputs[0].shape[found.inputs[0].index(x)] for x in batch}
+            good = [x for x in batch if x is not None and sizes[x] >= self.n and x not in self.tokens(op, found)]
+            if good:
+                best = max(good, key=lambda x: (sizes[x] % self.n == 0, sizes[x]))
+                if sizes[best] % self.n:
+                    pad = -(-sizes[best] // self.n) * self.n / sizes[best] - 1
+                    self.problems.append(f"{op.scope}: {sizes[best]} heads over {self.n} chips: {pad:.1%} idle")
+                return best
+            most = max(sizes.values(), default=1)
+            self.problems.append(f"{op.scope}: {most} heads for {self.n} chips: keys and values are gathered")
+        if cuts:
+            k = self.rank.get
+            return min(cuts, key=lambda x: (x not in held, k(cuts[x], -1), list(cuts).index(x)))
+        for v, labels in zip(op.outputs, found.outputs, strict=True):
+            d = self.home(v)
+            if d is not None and labels[d] is not None and is_float(v) and not self.by_weights(op):
+                return labels[d]
+        return None
+
+    def by_weights(self, op: Op) -> bool:
+        return bool(op.inputs) and all(v in self.weights or v.kind == "literal" for v in op.inputs)
+
+    def tokens(self, op: Op, found: Dims) -> set[int | None]:
+        return {x for v, labels in zip(op.inputs, found.inputs, strict=False) for d, x in enumerate(labels)
+                if v.shape[d] > 1 and self.classes.of(v, d) in self.rank}  # fmt: skip
+
+    def contracts_cut(self, op: Op, found: Dims, label: int | None) -> bool:
+        return label is not None and bool(self.tokens(op, found) & found.summed)
+
+    def takes(self, op: Op, found: Dims, label: int) -> bool:
+        """True where every dimension with the label has a part for each chip."""
+        sides = (*zip(op.inputs, found.inputs, strict=False), *zip(op.outputs, found.outputs, strict=True))
+        return all(v.shape[d] >= self.n for v, labels in sides for d, x in enumerate(labels) if x == label)
+
+    def reduce(self, op: Op, v: Value) -> None:
+        """The parts of a sum become the sum: whole everywhere, or each chip's part of it."""
+        part = self.env[v][1]
+        d = self.home(v) if self.plan.scatter else None
+        if d is None and self.plan.weights and v.shape and op.primitive not in MAXIMA:
+            d = gradient(v, self.n) if self.classes.of(v, 0) not in self.rank else None
+        out = Value(self.local(v, d), v.dtype, v.bits, frame=op.frame)
+        into = self.after[self.maker[v]]
+        if d is None:
+            self.collective(into, "pmax" if op.primitive in MAXIMA else "psum", part, out, op.frame)
+        else:
+            self.collective(into, "reduce_scatter", part, out, op.frame, scatter_dimension=d, tiled=True)
+        self.env[v] = d, out
+
+    def settle(self, op: Op, v: Value) -> None:
+        """Attention's result goes back to its tokens."""
+        d, local = self.env[v]
+        home = self.home(v)
+        if home is None or d is None or home == d:
+            return
+        out = Value(self.local(v, home), v.dtype, v.bits, frame=op.frame)
+        into = self.after[self.maker[v]]
+        self.collective(into, "all_to_all", local, out, op.frame, split_axis=home, concat_axis=d, tiled=True)
+        self.env[v] = home, out
+
+    def halo(self, op: Op, x: Value, d: int, rows: int) -> Value:
+        """The neighbours' rows beside a chip's own."""
+        edge = Value((*x.shape[:d], rows, *x.shape[d + 1 :]), x.dtype, x.bits, frame=op.frame)
+        starts = {"start_indices": (0,) * len(x.shape), "limit_indices": edge.shape, "strides": None}
+        if rows <= x.shape[d]:
+            self.emit(self.now, Op("slice", (x,), (edge,), starts, op.frame))
+        got = self.hop(self.now, edge if rows <= x.shape[d] else x, op.frame)
+        out = Value((*x.shape[:d], x.shape[d] + got.shape[d], *x.shape[d + 1 :]), x.dtype, x.bits, frame=op.frame)
+        self.emit(self.now, Op("concatenate", (x, got), (out,), {"dimension": d}, op.frame))
+        return out
+
+    def params(self, op: Op, inputs: list[Value], outputs: list[Value]) -> Any:
+        """The op's parameters for local shapes."""
+        changes = PARAMETERS.get(op.primitive)
+        if changes is None or all(a.shape == b.shape for a, b in zip((*op.inputs, *op.outputs), (*inputs, *outputs),
+                                                                      strict=True)):  # fmt: skip
+            return op.params
+        return {**op.params, **changes(op, inputs, outputs)}
+
+
+def gradient(v: Value, n: int) -> int | None:
+    """The dimension along which a parameter, or its gradient, is kept in parts: the largest that divides."""
+    good = [d for d, size in enumerate(v.shape) if size % n == 0]
+    return max(good, key=lambda d: (v.shape[d], d)) if good else None
+
+
+def _loop(frame: Frame | None) -> Frame | None:
+    return next((f for f in frame.up() if f.kind == "loop"), None) if frame is not None else None
+
+
+def _slice(op: Op, inputs: list[Value], outputs: list[Value]) -> dict[str, Any]:
+    starts, limits, strides = [], [], op.params.get("strides") or (1,) * len(inputs[0].shape)
+    old = zip(op.params["start_indices"], op.inputs[0].shape, inputs[0].shape, outputs[0].shape, strides, strict=True)
+    for start, whole, mine, size, step in old:
+        span = (size - 1) * step + 1
+        first = min(start * mine // whole, max(mine - span, 0))
+        starts.append(first)
+        limits.append(min(first + span, mine))
+    return {"start_indices": tuple(starts), "limit_indices": tuple(limits)}
+
+
+def _pad(op: Op, inputs: list[Value], outputs: list[Value]) -> dict[str, Any]:
+    config = list(op.params["padding_config"])
+    for d, (before, now, out) in enumerate(zip(op.inputs[0].shape, inputs[0].shape, outputs[0].shape, strict=True)):
+        if before != now:
+            config[d] = (min(0, out - now), max(0, out - now), 0)
+    return {"padding_config": tuple(config)}
+
+
+def _convolution(op: Op, inputs: list[Value], outputs: list[Value]) -> dict[str, Any]:
+    """Rows that came from the neighbours are not padded again."""
+    spec, padding = op.params["dimension_numbers"], list(op.params["padding"])
+    for i, (a, b) in enumerate(zip(spec.lhs_spec[2:], spec.out_spec[2:], strict=True)):
+        if outputs[0].shape[b] != op.outputs[0].shape[b] and inputs[0].shape[a] > outputs[0].shape[b]:
+            padding[i] = (0, 0)
+    return {"padding": tuple(padding)}
+
+
+PARAMETERS = {
+    "slice": _slice,
+    "pad": _pad,
+    "conv_general_dilated": _convolution,
+    "reshape": lambda op, i, o: {"new_sizes": o[0].shape},
+    "broadcast_in_dim": lambda op, i, o: {"shape": o[0].shape},
+    "iota": lambda op, i, o: {"shape": o[0].shape},
+    "split": lambda op, i, o: {"sizes": tuple(v.shape[op.params["axis"]] for v in o)},
+    "dynamic_slice": lambda op, i, o: {"slice_sizes": o[0].shape},
+    "gather": lambda op, i, o: {"slice_sizes": tuple(min(s, n) for s, n in zip(op.params["slice_sizes"], i[0].shape,
+                                                                                strict=True))},
+}  # fmt: skip
+"""Parameters that repeat a shape."""
+
+
+def padding(classes: Classes, roots: tuple[Place, ...], n: int) -> list[tuple[int, int]]:
+    """(size, padded size) of each dimension of the classes that `n` does not divide, each once."""
+    sizes = {v.shape[d] for root, members in classes.places().items() if root in roots for v, d in members}
+    return sorted((s, -(-s // n) * n) for s in sizes if s % n and s >= n)
+
+
+__all__ = ["Plan", "cut", "gradient", "is_float", "padding"]
