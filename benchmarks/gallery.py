@@ -29,9 +29,22 @@ def array(*shape: int, dtype: str = "float32") -> Any:
     return jax.ShapeDtypeStruct(shape, dtype)
 
 
-def gemma() -> Call:
-    gm = importlib.import_module("gemma.gm")
-    return gm.nn.Gemma3_4B(), (array(1, 1024, dtype="int32"),), {}
+def megalodon() -> Call:
+    package = importlib.import_module("megalodon_jax")
+
+    def model(key: Any) -> Any:
+        return package.MegalodonForCausalLM(package.MegalodonConfig(), key=key)
+
+    return model, (array(1, 2048, dtype="int32"),), {}
+
+
+def mamba() -> Call:
+    package = importlib.import_module("mamba2_jax")
+
+    def model(rngs: Any) -> Any:
+        return package.Mamba2ForCausalLM(package.Mamba2Config(), rngs=rngs)
+
+    return model, (array(1, 2048, dtype="int32"),), {}
 
 
 def vit() -> Call:
@@ -58,19 +71,13 @@ def unet() -> Call:
     return models.Unet(), (array(1, 64, 64, 3), array(1), array(1, 77, 768)), {}
 
 
-def jimmy() -> Call:
-    vit, configs = importlib.import_module("jimmy.models.vit"), importlib.import_module("jimmy.layers.configs")
-    del configs
-    return (lambda rngs: vit.DinoV2(rngs=rngs)), (array(1, 224, 224, 3),), {}
-
-
 MODELS: dict[str, tuple[str, str, str, Callable[[], Call]]] = {
-    "gemma3-4b": ("gemma", "flax linen", "Gemma 3 4B with its vision encoder, 1,024 tokens of text", gemma),
+    "megalodon": ("megalodon-jax", "equinox", "Megalodon language model at its default size, 2,048 tokens", megalodon),
+    "mamba2": ("mamba2-jax", "flax nnx", "Mamba-2 language model of 130 M, 2,048 tokens", mamba),
     "vit-b16": ("equimo", "equinox", "ViT-B/16, one image of 224x224", vit),
     "dinov2-l14": ("equimo", "equinox", "DINOv2 ViT-L/14, one image of 518x518", dino),
     "resnet50": ("dm-haiku", "haiku", "ResNet-50, one image of 224x224, inference", resnet50),
     "unet": ("flaxdiff", "flax linen", "text-conditioned diffusion UNet, one image of 64x64, 77 text tokens", unet),
-    "dinov2-nnx": ("jimmy-vision", "flax nnx", "ViT-B/16 with a register token, one image of 224x224", jimmy),
 }
 """Name -> (package, library, what is run, how it is made)."""
 

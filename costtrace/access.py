@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
+
 from costtrace.core import Op, Value
-from costtrace.region import FULL, Box, Region, Row, Some, box, volume
+from costtrace.region import FULL, Box, Region, Row, Some, box, shared, volume
 from costtrace.rules import RULES
 
 View = Callable[[Op, int, Region], Region]
@@ -49,9 +51,13 @@ def source(op: Op, k: int) -> Value:
 def _anywhere(op: Op, region: Region, shape: tuple[int, ...], size: int) -> Region:
     """As many elements as `region` of the result has, somewhere in an operand of `size` elements."""
     if isinstance(region, Some):
-        return Some(min(size, region.count), region.token, region.repeat)
+        return Some(min(size, region.count), region.token, region.repeat, region.fixed)
     count = volume(shape, region)
-    return FULL if count >= size else Some(count, hash((id(op), region)))
+    if count >= size:
+        return FULL
+    if op.primitive == "dynamic_slice":
+        return Some(count, hash((id(op), region)))
+    return Some(count, hash((op.primitive, id(op.inputs[0]), shape, str(op.params), region)), fixed=True)
 
 
 @view("reshape", "squeeze", "expand_dims")
@@ -107,7 +113,7 @@ def broadcast(op: Op, k: int, region: Region) -> Region:
     if region is FULL or x.size <= 1:
         return FULL
     if isinstance(region, Some):
-        return Some(min(region.count, x.size), region.token, region.repeat)
+        return Some(min(region.count, x.size), region.token, region.repeat, region.fixed)
     dims = op.params.get("broadcast_dimensions")
     if dims is None:
         dims = range(len(region) - len(x.shape), len(region))
@@ -169,7 +175,7 @@ def bitcast(op: Op, k: int, region: Region) -> Region:
         return region
     x, out = op.inputs[0], op.outputs[0]
     count = region.count if isinstance(region, Some) else volume(out.shape, region)
-    return Some(-(-count * out.bits // max(x.bits, 1)), hash((id(op), region)))
+    return Some(-(-count * out.bits // max(x.bits, 1)), hash((id(op), region)), fixed=True)
 
 
 @view("split")
@@ -291,10 +297,43 @@ for _name in ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_a
     TOUCHES[_name] = reduced
 
 
+def _window(v: Value, index: Value, dims: tuple[int, ...], sizes: dict[int, int]) -> Box | None:
+    """The box of `v` of the given sizes at one index vector over `dims`, if the index is written in the program."""
+    if index.literal is None or index.size != len(dims):
+        return None
+    at = [int(n) for n in np.ravel(index.literal)]
+    start = {d: min(max(n, 0), v.shape[d] - sizes[d]) for d, n in zip(dims, at, strict=True)}
+    return tuple((start.get(d, 0), start.get(d, 0) + sizes[d]) for d in range(len(v.shape)))
+
+
+def place(op: Op) -> Box | None:
+    """The box of its first operand that an update changes; None where that depends on data."""
+    x = op.inputs[0]
+    if op.primitive == "dynamic_update_slice":
+        sizes = op.inputs[1].shape
+        starts = [v.literal for v in op.inputs[2:]]
+        if any(s is None and sizes[d] != x.shape[d] for d, s in enumerate(starts)):
+            return None
+        at = [min(max(int(s or 0), 0), n - m) for s, n, m in zip(starts, x.shape, sizes, strict=True)]
+        return tuple((a, a + m) for a, m in zip(at, sizes, strict=True))
+    dims = op.params["dimension_numbers"]
+    if dims.operand_batching_dims:
+        return None
+    kept = [d for d in range(len(x.shape)) if d not in dims.inserted_window_dims]
+    sizes_of = dict.fromkeys(range(len(x.shape)), 1)
+    sizes_of.update(zip(kept, (op.inputs[2].shape[d] for d in dims.update_window_dims), strict=True))
+    return _window(x, op.inputs[1], dims.scatter_dims_to_operand_dims, sizes_of)
+
+
 @touch("gather")
 def gather(op: Op, region: Region) -> list[Region | bool]:
     """Only the touched rows: one element of the operand for each element of the result that is asked for."""
     x, out = op.inputs[0], op.outputs[0]
+    dims = op.params["dimension_numbers"]
+    if region is FULL and not dims.operand_batching_dims:
+        window = _window(x, op.inputs[1], dims.start_index_map, dict(enumerate(op.params["slice_sizes"])))
+        if window is not None:
+            return [box(x.shape, window), FULL]
     count = volume(out.shape, region)
     return [FULL if count >= x.size else Some(count, hash((id(op), region))), FULL]
 
@@ -308,8 +347,17 @@ def updated(op: Op) -> int:
 @touch("dynamic_update_slice", "scatter")
 def overwritten(op: Op, region: Region) -> list[Region | bool]:
     """Copied where it is not in place: the rows that stay are read, the rest comes from the updates."""
-    left = op.inputs[0].size - updated(op)
-    kept: Region | bool = Some(left, hash((id(op), "kept"))) if left else False
+    x = op.inputs[0]
+    changed = place(op)
+    asked = x.size if region is FULL else volume(x.shape, region)
+    if changed is not None and not isinstance(region, Some):
+        new = shared(x.shape, region, changed)
+        if new is False:
+            return [region, *([False] * (len(op.inputs) - 1))]
+        left = asked - volume(x.shape, new)  # type: ignore[arg-type]
+    else:
+        left = asked - min(asked, updated(op))
+    kept: Region | bool = Some(left, hash((id(op), "kept", region)), fixed=True) if left else False
     return [kept, *([FULL] * (len(op.inputs) - 1))]
 
 

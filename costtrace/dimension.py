@@ -42,22 +42,27 @@ def dims(*primitives: str) -> Callable[[Callable[[Op], Dims]], Callable[[Op], Di
 
 
 def of(op: Op) -> Dims:
-    """The labels of an op; elementwise where every array has one shape, else nothing can be cut."""
+    """The labels of an op; elementwise where every array has one shape (or 1 in its place), else nothing can be cut."""
     made = DIMS.get(op.primitive)
     if made is not None:
         return made(op)
-    shapes = {v.shape for v in (*op.inputs, *op.outputs) if v.shape}
-    if len(shapes) > 1 or op.priced is not None:
+    shapes = [v.shape for v in (*op.inputs, *op.outputs) if v.shape]
+    whole = tuple(max(sizes) for sizes in zip(*shapes, strict=False))
+    if op.priced is not None or any(len(s) != len(whole) or any(n not in (1, m) for n, m in zip(s, whole, strict=True))
+                                    for s in shapes):  # fmt: skip
         return opaque(op)
     along = op.params.get(ALONG.get(op.primitive, ""), ())
     fixed = set(along) if isinstance(along, (tuple, list)) else {along}
-    labels = tuple(None if d in fixed else d for d in range(len(next(iter(shapes), ()))))
-    return Dims(*(tuple(labels if v.shape else () for v in side) for side in (op.inputs, op.outputs)))
+
+    def labels(shape: tuple[int, ...]) -> Labels:
+        return tuple(None if d in fixed or n != m else d for d, (n, m) in enumerate(zip(shape, whole, strict=False)))
+
+    return Dims(tuple(labels(v.shape) for v in op.inputs), tuple(labels(v.shape) for v in op.outputs))
 
 
 def opaque(op: Op) -> Dims:
     """Nothing can be cut."""
-    return Dims(*(tuple((None,) * len(v.shape) for v in side) for side in (op.inputs, op.outputs)))
+    return Dims(tuple((None,) * len(v.shape) for v in op.inputs), tuple((None,) * len(v.shape) for v in op.outputs))
 
 
 @dims("transpose")
@@ -195,7 +200,7 @@ def updated(op: Op) -> Dims:
 
 @dims("gather")
 def gathered(op: Op) -> Dims:
-    """Rows by index: result rows follow the indices, a table cut by rows gives sums with zeros, whole dimensions stay."""
+    """Rows by index: result rows follow the indices, a table cut by rows gives sums with zeros, the rest stays."""
     numbers, sizes = op.params["dimension_numbers"], op.params["slice_sizes"]
     x, index, out = op.inputs[0].shape, op.inputs[1].shape, op.outputs[0].shape
     offset, gone = list(numbers.offset_dims), set(numbers.collapsed_slice_dims)
@@ -209,7 +214,7 @@ def gathered(op: Op) -> Dims:
             left[d] = right[o] = o
     for d, o in enumerate(o for o in range(len(out)) if o not in offset):
         rows[d] = right[o] = o
-    summed = frozenset()
+    summed: frozenset[int] = frozenset()
     if len(gone) == 1 and tuple(numbers.start_index_map) == tuple(gone):
         left[next(iter(gone))] = len(out)
         summed = frozenset({len(out)})
@@ -246,10 +251,9 @@ def padded(op: Op) -> Dims:
 
 @dims(*COLLECTIVE)
 def moved(op: Op) -> Dims:
-    """A collective over another axis: the dimensions that it does not cut or join."""
-    x, out = op.inputs[0].shape, op.outputs[0].shape
-    labels = tuple(d if n == m else None for d, (n, m) in enumerate(zip(x, out, strict=True)))
-    return Dims((labels,) * len(op.inputs), (labels,) * len(op.outputs))
+    """A collective over another axis: what it cuts or joins stays one axis of this one."""
+    every = tuple(range(len(op.inputs[0].shape)))
+    return Dims((every,) * len(op.inputs), (every,) * len(op.outputs))
 
 
 Place = tuple[Value, int]

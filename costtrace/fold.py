@@ -6,6 +6,7 @@ arithmetic, the trip count is known: by a formula for a counter with a constant 
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -47,8 +48,26 @@ def evaluated(eqn: Any, operands: list[Any]) -> Any:
         if name == "integer_pow":
             return _cast(operands[0] ** eqn.params["y"], out)
         if name in ("reshape", "squeeze", "broadcast_in_dim"):
-            return operands[0]
+            return np.reshape(operands[0], ())[()]
         return _cast(FOLD[name](*operands), out) if name in FOLD else None
+
+
+VECTOR = 16
+"""Elements up to which an index vector that is written in the program is kept."""
+
+
+def vector(eqn: Any, operands: list[Any]) -> Any:
+    """The known value of a small array that is put together from known ones (an index), else None."""
+    out, name = eqn.outvars[0].aval, eqn.primitive.name
+    if math.prod(out.shape) > VECTOR:
+        return None
+    if name == "concatenate":
+        return np.concatenate([np.asarray(o) for o in operands], eqn.params["dimension"])
+    if name == "broadcast_in_dim" and np.size(operands[0]) == 1:
+        return np.broadcast_to(np.ravel(operands[0])[0], out.shape)
+    if name in ("reshape", "squeeze", "expand_dims"):
+        return np.reshape(operands[0], out.shape)
+    return _cast(operands[0], out) if name == "convert_element_type" else None
 
 
 def _cast(x: Any, aval: Any) -> Any:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from costtrace.access import TOUCHES, UPDATES, touched, updated
 from costtrace.core import Frame, Op, Trace, Value
 from costtrace.region import FULL, Region, Some, volume
+from costtrace.rules import RULES
 from costtrace.storage import Piece, Storage
 
 Key = tuple[Value, tuple[Frame, ...]]
@@ -89,8 +90,8 @@ class _Fold:
             self.op(op)
         for v in self.storage.again:
             self.again(v)
-        frames = set(self.reads) | set(self.writes) | {self.trace.root}
-        own = set(self.own_reads) | set(self.own_writes)
+        frames = dict.fromkeys([*self.reads, *self.writes, self.trace.root])
+        own = dict.fromkeys([*self.own_reads, *self.own_writes])
         return Bytes(
             {f: _inside(f, self.reads) + _outside(self.writes.get(f, {})) for f in frames},
             {f: _inside(f, self.own_reads) + _outside(self.own_writes.get(f, {})) for f in own},
@@ -104,6 +105,9 @@ class _Fold:
     def op(self, op: Op) -> None:
         if op.outputs and not any(v.size for v in op.outputs) and op.inputs:
             return  # nothing comes out, so nothing goes in
+        if self.needless(op):
+            self.unfused[op.index] += op.repeat * self.kernel(op)
+            return
         if (
             op.primitive not in TOUCHES
             and op.primitive not in UPDATES
@@ -125,6 +129,13 @@ class _Fold:
             for v, region in zip(data, each, strict=True):
                 if region is not False:
                     self.read(v, region, op.frame)  # type: ignore[arg-type]
+
+    def needless(self, op: Op) -> bool:
+        """Nothing of what the op makes is read: an update in place overwrote it all."""
+        if not op.outputs or any(v in self.asked for v in op.outputs) or self.storage.is_view(op):
+            return False
+        rule = RULES.get(op.primitive)
+        return rule is not None and not rule.owner.endswith((".effect", ".pallas"))
 
     def plain(self, op: Op) -> None:
         """An op that needs all of its operands: the common case, in one pass."""
@@ -320,7 +331,7 @@ def _without(p: Piece) -> Region:
 def _add(touches: Touches, p: Piece, repeat: int) -> None:
     region = p.region
     if isinstance(region, Some):
-        region = Some(region.count, region.token, max(repeat, region.repeat))
+        region = Some(region.count, region.token, max(repeat, region.repeat), region.fixed)
     _merge(touches, (p.root, p.lead), None if region is FULL else [region])
 
 
@@ -350,10 +361,17 @@ def _inside(f: Frame, side: Side) -> int:
     touches = side.get(f)
     if not touches:
         return 0
+    around = set(f.up())
     inside = _loops(f)
-    return f.repeat * sum(
-        _nbytes(root, volume(_shape(root, lead), r, inside, f.repeat)) for (root, lead), r in touches.items()
-    )
+    total = 0
+    for (root, lead), regions in touches.items():
+        count = _nbytes(root, volume(_shape(root, lead), regions, inside, f.repeat))
+        if root.frame is not None and root.kind == "result":  # made anew in each trip of a loop that f runs through
+            count *= math.prod(
+                x.trips for x in root.frame.up() if x.kind == "loop" and x not in around and x not in lead
+            )
+        total += count
+    return f.repeat * total
 
 
 def _outside(touches: Touches) -> int:

@@ -8,16 +8,18 @@ next axis is cut in the trace of the one before.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from costtrace import dimension
 from costtrace.core import Carry, Edge, Frame, Op, Trace, Value
 from costtrace.dimension import Classes, Dims, Place
+from costtrace.local import PARAMETERS
 
 CASTS = ("convert_element_type", "reduce_precision", "copy", "copy_p", "stop_gradient", "reshape", "squeeze",
-         "expand_dims", "transpose", "slice", "split", "broadcast_in_dim")  # fmt: skip
+         "expand_dims", "transpose", "slice", "split", "all_gather")  # fmt: skip
+SEEN_THROUGH = ("slice", "squeeze", "reshape", "expand_dims", "convert_element_type")
 MAXIMA = ("reduce_max", "reduce_min", "reduce_and", "reduce_or")
 
 
@@ -44,6 +46,12 @@ def cut(trace: Trace, classes: Classes, plan: Plan, axis: str, n: int) -> tuple[
     return placer.run(), list(dict.fromkeys(placer.problems))
 
 
+def cuts(trace: Trace, classes: Classes, plan: Plan, n: int) -> list[int | None]:
+    """The dimension along which each input is cut."""
+    placer = _Placer(trace, classes, plan, "", n)
+    return [placer.given(v) for v in trace.inputs]
+
+
 def is_float(v: Value) -> bool:
     return v.dtype.startswith(("float", "bfloat", "complex"))
 
@@ -60,6 +68,7 @@ class _Placer:
         self.after: dict[int, list[Op]] = defaultdict(list)
         self.made: list[Op] = []
         self.weights = self._weights()
+        self.parameters = {s for v in trace.inputs if v.weight for s in (v.shape, v.shape[1:])}
         self.rank = {root: k for k, root in enumerate(plan.classes)}
         self.units = self._units()
 
@@ -98,6 +107,10 @@ class _Placer:
                 if k is not None and (root not in self.plan.whole or is_float(v)) and (best is None or k < best[0]):
                     best = k, d
         return best[1] if best and v.shape[best[1]] >= self.n else None
+
+    def given(self, v: Value) -> int | None:
+        """The dimension along which an input is cut."""
+        return self.plan.weights.get(v) if v in self.plan.weights else self.home(v)
 
     def fresh(self, v: Value, d: int | None, **more: Any) -> Value:
         return Value(self.local(v, d), v.dtype, v.bits, v.kind, literal=v.literal, weight=v.weight, name=v.name,
@@ -156,18 +169,26 @@ class _Placer:
         return self.moved[key]
 
     def _move(self, v: Value, local: Value, have: int | None, want: int | str | None, op: Op | None) -> Value:
+        maker = self.trace.ops[self.maker[v]] if v in self.maker else None
+        if want is None and op is not None and maker is not None and maker.primitive in SEEN_THROUGH:
+            source = maker.inputs[0]
+            if source.kind != "literal" and _loop(source.frame) is not _loop(op.frame):  # moved once, not in each trip
+                made = Value(v.shape, v.dtype, v.bits, frame=op.frame)
+                whole = self.relaid(source, None, op)
+                self.now.append(Op(maker.primitive, (whole,), (made,), maker.params, op.frame, op.phase))
+                return made
         frame, into = self._place(v, op)
         to = want if isinstance(want, int) else None
         out = Value(self.local(v, to), v.dtype, v.bits, frame=frame, name=v.name)
         if have is None:
             assert to is not None
             start = (0,) * len(v.shape)
-            self.emit(into, Op("slice", (local,), (out,), {"start_indices": start, "limit_indices": out.shape,
+            into.append(Op("slice", (local,), (out,), {"start_indices": start, "limit_indices": out.shape,
                                                            "strides": None}, frame))  # fmt: skip
         elif want == "ring":
             self.hop(into, local, frame, self.n - 1)
             shown = {"shape": out.shape, "broadcast_dimensions": tuple(range(len(out.shape))), "sharding": None}
-            self.emit(into, Op("broadcast_in_dim", (local,), (out,), shown, frame))
+            into.append(Op("broadcast_in_dim", (local,), (out,), shown, frame))
         elif to is None:
             self.collective(into, "all_gather", local, out, frame, all_gather_dimension=have, tiled=True)
         else:
@@ -193,9 +214,6 @@ class _Placer:
             return op.frame, self.now
         return self.trace.root, self.before[-1]
 
-    def emit(self, into: list[Op], op: Op) -> None:
-        into.append(op)
-
     def collective(self, into: list[Op], name: str, x: Value, out: Value, frame: Frame, **params: Any) -> None:
         known = {"axis_name": (self.axis,), "axis_sizes": {self.axis: self.n}, "axis_size": self.n,
                  "axis_index_groups": None, **params}  # fmt: skip
@@ -209,7 +227,7 @@ class _Placer:
         trace = self.trace
         self.now: list[Op] = []
         for v in trace.inputs:
-            d = self.plan.weights.get(v) if v in self.plan.weights else self.home(v)
+            d = self.given(v)
             self.env[v] = d, self.fresh(v, d)
         for i, op in enumerate(trace.ops):
             self.now = self.before[i]
@@ -222,8 +240,8 @@ class _Placer:
             maker = self.maker.get(c.end)
             self.now = self.after[maker] if maker is not None else self.before[-1]
             carries.append(Carry(c.loop, start, inner, self.relaid(c.end, d, self.trace.ops[maker] if maker else None)))
-        out = Trace(trace.name, [], [self.at(v)[1] for v in trace.inputs], [self.at(v)[1] for v in trace.outputs],
-                    trace.root, carries, list(trace.notes), trace.status)  # fmt: skip
+        ends = [[self.at(v)[1] for v in side] for side in (trace.inputs, trace.outputs)]
+        out = replace(trace, ops=[], inputs=ends[0], outputs=ends[1], carries=carries, constants={})
         out.ops.extend(self.before.get(-1, ()))
         for i, made in enumerate(self.made):
             out.ops += [*self.before.get(i, ()), made, *self.after.get(i, ())]
@@ -242,7 +260,9 @@ class _Placer:
                 cuts.setdefault(label, self.classes.of(v, d))
         label = self.chosen(op, found, cuts)
         if label is not None and not self.takes(op, found, label):
-            self.problems.append(f"{op.scope or '.'}: {op.primitive} of {self.axis}={self.n} is done whole on each chip")
+            self.problems.append(
+                f"{op.scope or '.'}: {op.primitive} of {self.axis}={self.n} is done whole on each chip"
+            )
             label = None
         ring = self.plan.attention == "ring" and op.primitive == "dot_general"
         inputs = []
@@ -287,10 +307,12 @@ class _Placer:
             self.problems.append(f"{op.scope}: {most} heads for {self.n} chips: keys and values are gathered")
         if cuts:
             k = self.rank.get
-            return min(cuts, key=lambda x: (x not in held, k(cuts[x], -1), list(cuts).index(x)))
+            of = {x for v, labels in zip(op.inputs, found.inputs, strict=False) if v in self.weights for x in labels}
+            return min(cuts, key=lambda x: (x not in held, x not in of, k(cuts[x], -1), list(cuts).index(x)))
         for v, labels in zip(op.outputs, found.outputs, strict=True):
             d = self.home(v)
-            if d is not None and labels[d] is not None and is_float(v) and not self.by_weights(op):
+            born = op.inputs and not any(x.shape for x in op.inputs)
+            if d is not None and labels[d] is not None and is_float(v) and not born and not self.by_weights(op):
                 return labels[d]
         return None
 
@@ -305,16 +327,22 @@ class _Placer:
         return label is not None and bool(self.tokens(op, found) & found.summed)
 
     def takes(self, op: Op, found: Dims, label: int) -> bool:
-        """True where every dimension with the label has a part for each chip."""
+        """True where every dimension with the label has a part for each chip, and a reshape's parts are whole."""
         sides = (*zip(op.inputs, found.inputs, strict=False), *zip(op.outputs, found.outputs, strict=True))
-        return all(v.shape[d] >= self.n for v, labels in sides for d, x in enumerate(labels) if x == label)
+        if not all(v.shape[d] >= self.n for v, labels in sides for d, x in enumerate(labels) if x == label):
+            return False
+        if op.primitive not in ("reshape", "squeeze", "expand_dims"):
+            return True
+        ends = ((op.inputs[0], found.inputs[0]), (op.outputs[0], found.outputs[0]))
+        a, b = (math.prod(self.local(v, labels.index(label) if label in labels else None)) for v, labels in ends)
+        return a == b
 
     def reduce(self, op: Op, v: Value) -> None:
         """The parts of a sum become the sum: whole everywhere, or each chip's part of it."""
         part = self.env[v][1]
         d = self.home(v) if self.plan.scatter else None
         if d is None and self.plan.weights and v.shape and op.primitive not in MAXIMA:
-            d = gradient(v, self.n) if self.classes.of(v, 0) not in self.rank else None
+            d = gradient(v, self.n) if v.shape in self.parameters else None
         out = Value(self.local(v, d), v.dtype, v.bits, frame=op.frame)
         into = self.after[self.maker[v]]
         if d is None:
@@ -339,10 +367,10 @@ class _Placer:
         edge = Value((*x.shape[:d], rows, *x.shape[d + 1 :]), x.dtype, x.bits, frame=op.frame)
         starts = {"start_indices": (0,) * len(x.shape), "limit_indices": edge.shape, "strides": None}
         if rows <= x.shape[d]:
-            self.emit(self.now, Op("slice", (x,), (edge,), starts, op.frame))
+            self.now.append(Op("slice", (x,), (edge,), starts, op.frame))
         got = self.hop(self.now, edge if rows <= x.shape[d] else x, op.frame)
         out = Value((*x.shape[:d], x.shape[d] + got.shape[d], *x.shape[d + 1 :]), x.dtype, x.bits, frame=op.frame)
-        self.emit(self.now, Op("concatenate", (x, got), (out,), {"dimension": d}, op.frame))
+        self.now.append(Op("concatenate", (x, got), (out,), {"dimension": d}, op.frame))
         return out
 
     def params(self, op: Op, inputs: list[Value], outputs: list[Value]) -> Any:
@@ -362,49 +390,6 @@ def gradient(v: Value, n: int) -> int | None:
 
 def _loop(frame: Frame | None) -> Frame | None:
     return next((f for f in frame.up() if f.kind == "loop"), None) if frame is not None else None
-
-
-def _slice(op: Op, inputs: list[Value], outputs: list[Value]) -> dict[str, Any]:
-    starts, limits, strides = [], [], op.params.get("strides") or (1,) * len(inputs[0].shape)
-    old = zip(op.params["start_indices"], op.inputs[0].shape, inputs[0].shape, outputs[0].shape, strides, strict=True)
-    for start, whole, mine, size, step in old:
-        span = (size - 1) * step + 1
-        first = min(start * mine // whole, max(mine - span, 0))
-        starts.append(first)
-        limits.append(min(first + span, mine))
-    return {"start_indices": tuple(starts), "limit_indices": tuple(limits)}
-
-
-def _pad(op: Op, inputs: list[Value], outputs: list[Value]) -> dict[str, Any]:
-    config = list(op.params["padding_config"])
-    for d, (before, now, out) in enumerate(zip(op.inputs[0].shape, inputs[0].shape, outputs[0].shape, strict=True)):
-        if before != now:
-            config[d] = (min(0, out - now), max(0, out - now), 0)
-    return {"padding_config": tuple(config)}
-
-
-def _convolution(op: Op, inputs: list[Value], outputs: list[Value]) -> dict[str, Any]:
-    """Rows that came from the neighbours are not padded again."""
-    spec, padding = op.params["dimension_numbers"], list(op.params["padding"])
-    for i, (a, b) in enumerate(zip(spec.lhs_spec[2:], spec.out_spec[2:], strict=True)):
-        if outputs[0].shape[b] != op.outputs[0].shape[b] and inputs[0].shape[a] > outputs[0].shape[b]:
-            padding[i] = (0, 0)
-    return {"padding": tuple(padding)}
-
-
-PARAMETERS = {
-    "slice": _slice,
-    "pad": _pad,
-    "conv_general_dilated": _convolution,
-    "reshape": lambda op, i, o: {"new_sizes": o[0].shape},
-    "broadcast_in_dim": lambda op, i, o: {"shape": o[0].shape},
-    "iota": lambda op, i, o: {"shape": o[0].shape},
-    "split": lambda op, i, o: {"sizes": tuple(v.shape[op.params["axis"]] for v in o)},
-    "dynamic_slice": lambda op, i, o: {"slice_sizes": o[0].shape},
-    "gather": lambda op, i, o: {"slice_sizes": tuple(min(s, n) for s, n in zip(op.params["slice_sizes"], i[0].shape,
-                                                                                strict=True))},
-}  # fmt: skip
-"""Parameters that repeat a shape."""
 
 
 def padding(classes: Classes, roots: tuple[Place, ...], n: int) -> list[tuple[int, int]]:

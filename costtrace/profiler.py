@@ -33,11 +33,18 @@ def profile(
     """What one call of `fn` on `args` (pytrees of jax.ShapeDtypeStruct) costs. Nothing is computed or allocated.
 
     jit, dims, trips, weights: see costtrace.trace.trace. strict: raise UnknownCostError where something is not priced.
+    With shardings over several devices XLA partitions the program first, and the counts are of one device.
     """
     from costtrace.trace import trace
 
     with _no_collection():
-        found = folded(trace(fn, *args, jit=jit, dims=dims, trips=trips, weights=weights))
+        made = trace(fn, *args, jit=jit, dims=dims, trips=trips, weights=weights)
+        if any(note.kind == "sharding" for note in made.notes):
+            from costtrace import partition
+
+            found = partition.profile(fn, args, jit, weights)
+        else:
+            found = folded(made)
     if strict and found.status == UNKNOWN:
         note = next(n for n in found.notes if n.kind.startswith("unknown"))
         raise UnknownCostError(f"{found.name}: at scope {note.scope or '.'}: {note.text}")
@@ -196,7 +203,8 @@ def _scopes(trace: Trace, moved: Any, records: list[Record]) -> tuple[dict[str, 
     instances: dict[str, int] = defaultdict(int)
     for frame, n in moved.fused.items():
         fused[frame.scope_path] += n
-    seen = {f for frame in {op.frame for op in trace.ops} for f in frame.up() if f.scope is f}
+    frames = dict.fromkeys(op.frame for op in trace.ops)
+    seen = dict.fromkeys(f for frame in frames for f in frame.up() if f.scope is f)
     for f in seen:
         instances[f.scope_path] += f.repeat
     for frame, n in moved.own.items():
@@ -240,7 +248,7 @@ def _weights(trace: Trace, storage: Storage, prices: Prices, moved: Bytes) -> di
         sums.add(read, prices(op).cost, op.repeat, moved.unfused[op.index])
     parts: dict[str, list[Cost]] = defaultdict(list)
     for read, _, cost in sums.items():
-        for path in {p for leaf in read for p in _ancestors(leaf)}:
+        for path in sorted({p for leaf in read for p in _ancestors(leaf)}):
             parts[path].append(cost)
     for leaf, nbytes in moved.parameters.items():
         for path in _ancestors(leaf):

@@ -24,11 +24,13 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Some:
-    """`count` elements at places that depend on data, on each of `repeat` executions; equal tokens are equal places."""
+    """`count` elements at places that are not followed: equal tokens are equal places. `fixed`: the same places in
+    every execution; else other ones on each of `repeat` executions."""
 
     count: int
     token: int
     repeat: int = 1
+    fixed: bool = False
 
 
 Axis = Row | tuple[int, int] | None
@@ -45,6 +47,39 @@ def box(shape: tuple[int, ...], axes: Box) -> Region:
         None if isinstance(a, tuple) and a[0] <= 0 and a[1] >= n else a for a, n in zip(axes, shape, strict=True)
     )
     return FULL if all(a is None for a in out) else out
+
+
+def shared(shape: tuple[int, ...], a: Region, b: Box) -> Region | bool:
+    """The part of region `a` (FULL or a box) that lies in the box `b`; False where there is none."""
+    axes: list[Axis] = []
+    for x, y, n in zip(a if isinstance(a, tuple) else (None,) * len(shape), b, shape, strict=True):
+        if not isinstance(x, tuple) or not isinstance(y, tuple):
+            axes.append(y if x is None else x)
+            continue
+        if max(x[0], y[0]) >= min(x[1], y[1], n):
+            return False
+        axes.append((max(x[0], y[0]), min(x[1], y[1])))
+    return box(shape, tuple(axes))
+
+
+def without(shape: tuple[int, ...], a: Region, b: Box) -> list[Region]:
+    """The boxes of region `a` (FULL or a box) outside the box `b`; a row of a loop is never split."""
+    left: list[Axis] = list(a) if isinstance(a, tuple) else [None] * len(shape)
+    if any(isinstance(x, Row) and y is not None for x, y in zip(left, b, strict=True)):
+        return [a]
+    out: list[Region] = []
+    for d, (y, n) in enumerate(zip(b, shape, strict=True)):
+        if not isinstance(y, tuple):
+            continue
+        x = left[d]
+        lo, hi = x if isinstance(x, tuple) else (0, n)
+        for span in ((lo, min(hi, y[0])), (max(lo, y[1]), hi)):
+            if span[0] < span[1]:
+                out.append(box(shape, (*left[:d], span, *left[d + 1 :])))
+        left[d] = (max(lo, y[0]), min(hi, y[1]))
+        if left[d][0] >= left[d][1]:  # type: ignore[index]
+            return [a]
+    return out
 
 
 def _span(axis: Axis, size: int, inside: frozenset[int]) -> tuple[int, int]:
@@ -70,7 +105,7 @@ def volume(
         if r is FULL:
             return size
         if isinstance(r, Some):
-            some[r.token] = min(size, r.count * max(1, r.repeat // repeat))
+            some[r.token] = min(size, r.count * (1 if r.fixed else max(1, r.repeat // repeat)))
         else:
             spans.append([_span(a, n, inside) for a, n in zip(r, shape, strict=True)])
     return min(size, _union(shape, spans) + sum(some.values()))

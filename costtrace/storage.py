@@ -6,11 +6,12 @@ takes a value and a region of it to the roots it is made of.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from costtrace.access import UPDATES, VIEWS, source, updated
+from costtrace.access import UPDATES, VIEWS, place, source, updated
 from costtrace.core import Carry, Frame, Op, Trace, Value
-from costtrace.region import FULL, Axis, Region, Row, Some, box, volume
+from costtrace.region import FULL, Axis, Box, Region, Row, Some, box, shared, volume, without
 
 DOTS = ("dot_general", "ragged_dot_general", "scaled_dot")
 """A transpose that only these read is folded into them."""
@@ -66,37 +67,53 @@ class Storage:
             found = self.memo[value] = tuple(self._pieces(value, FULL))
         return found
 
-    def _pieces(self, v: Value, region: Region) -> list[Piece]:
-        lead: tuple[Frame, ...] = ()
+    def _pieces(self, value: Value, asked: Region) -> list[Piece]:
         out: list[Piece] = []
-        while True:
-            edge = v.edge
+        todo: list[tuple[Value, Region, tuple[Frame, ...]]] = [(value, asked, ())]
+        handed: set[Value] = set()
+        while todo:
+            v, region, lead = todo.pop()
+            edge, op = v.edge, self.maker.get(v)
             if edge is not None:
                 region, lead = _crossed(v, region, lead)
-                v = edge.source
-                continue
-            op = self.maker.get(v)
-            if op is None:
-                if v in self.same_as_start:
-                    v = self.carry[v].start
-                    continue
-                break
-            k = 0 if len(op.outputs) == 1 else op.outputs.index(v)
-            if self.is_view(op):
+                todo.append((edge.source, region, lead))
+            elif op is None:
+                c = self.carry.get(v)
+                if v in self.same_as_start and c is not None:
+                    todo.append((c.start, region, lead))
+                elif c is not None and c.loop in lead:
+                    todo += self._before(c, region, lead, handed)
+                else:
+                    out.append(_invariant(Piece(v, region, lead)))
+            elif self.is_view(op):
+                k = 0 if len(op.outputs) == 1 else op.outputs.index(v)
                 region = _under(lead, region, lambda r, op=op, k=k: VIEWS[op.primitive](op, k, r), source(op, k))
-                v = source(op, k)
+                todo.append((source(op, k), region, lead))
             elif op.index in self.in_place:
-                fresh, left = updated(op), v.size - updated(op)
-                count = region.count if isinstance(region, Some) else fresh
-                out.append(Piece(v, Some(min(fresh, count), hash((id(op), "new")))))
-                if region is FULL:
-                    if not left:
-                        return out
-                    region, lead = Some(left, hash((id(op), "old"))), ()
-                v = op.inputs[0]
+                new, old = _updated(op, region, lead)
+                out += new
+                todo += [(op.inputs[0], r, lead) for r in old]
             else:
-                break
-        out.append(_invariant(Piece(v, region, lead)))
+                out.append(_invariant(Piece(v, region, lead)))
+        return out
+
+    def _before(
+        self, c: Carry, region: Region, lead: tuple[Frame, ...], handed: set[Value]
+    ) -> list[tuple[Value, Region, tuple[Frame, ...]]]:
+        """What a carry holds, seen from outside its loop: its start in the first trip, what the trip before handed on in
+        the others. `handed`: carries that only pass values round among themselves."""
+        i = lead.index(c.loop)
+        axes = region if isinstance(region, tuple) else (None,) * (len(lead) + len(c.inner.shape))
+        row = axes[i] if isinstance(axes[i], tuple) else (0, c.loop.trips)
+        rest = (*axes[:i], *axes[i + 1 :])
+        outer = lead[:i] + lead[i + 1 :]
+        out: list[tuple[Value, Region, tuple[Frame, ...]]] = []
+        if row[0] == 0 or c.inner in handed:  # type: ignore[index]
+            out.append((c.start, FULL if all(a is None for a in rest) else rest, outer))
+        if row[1] > 1 and c.inner not in handed:  # type: ignore[index, operator]
+            span = (max(row[0] - 1, 0), row[1] - 1)  # type: ignore[index, operator]
+            out.append((c.end, (*axes[:i], span, *axes[i + 1 :]), lead))
+        handed.add(c.inner)
         return out
 
     # -- transposes, updates, results
@@ -173,7 +190,7 @@ class Storage:
     def _results(self) -> None:
         """Results that are views of an input, or parts of an array, are written out by the view's own op; a result that
         an array already holds for another result is written a second time."""
-        taken: set[Value] = set()
+        taken: dict[Value, list[Piece]] = {}
         for i, v in sorted(enumerate(self.trace.outputs), key=lambda each: -each[1].size):
             if v.kind == "input" and v.edge is None:
                 continue
@@ -183,8 +200,9 @@ class Storage:
             first = pieces[0]
             whole = len(pieces) > 1 or (_size(first) == v.size and (first.region is FULL or bool(first.lead)))
             op = self.maker.get(v)
-            if made and whole and not taken.intersection(roots):
-                taken.update(roots)
+            if made and whole and not any(_overlap(p, taken.get(p.root, [])) for p in pieces):
+                for p in pieces:
+                    taken.setdefault(p.root, []).append(p)
             elif made and whole:
                 self.again.append(v)
             elif op is not None and op.primitive in VIEWS and v.edge is None:
@@ -204,6 +222,32 @@ class Storage:
         return out
 
 
+def _updated(op: Op, region: Region, lead: tuple[Frame, ...]) -> tuple[list[Piece], list[Region]]:
+    """An in-place update's result: what of `region` it wrote itself, and what is still the old array's."""
+    v, trips = op.outputs[0], math.prod(loop.trips for loop in lead)
+    changed = place(op)
+    if changed is not None and not isinstance(region, Some):
+        axes = region if isinstance(region, tuple) else (None,) * (len(lead) + len(v.shape))
+        front, rest = axes[: len(lead)], axes[len(lead) :]
+        new = shared(v.shape, rest, changed)
+        if new is False:
+            return [], [region]
+        written = (*front, *(new if isinstance(new, tuple) else (None,) * len(v.shape)))
+        left = [(*front, *(r if isinstance(r, tuple) else (None,) * len(v.shape)))
+                for r in without(v.shape, rest, changed)]  # fmt: skip
+        return [Piece(v, _plain(written), lead)], [_plain(r) for r in left]
+    asked = (
+        region.count if isinstance(region, Some) else min(v.size, volume((*(f.trips for f in lead), *v.shape), region))
+    )
+    fresh = min(asked, updated(op) * trips)
+    piece = Piece(v, Some(fresh, hash((id(op), "new", lead))), lead)
+    return [piece], [Some(asked - fresh, hash((id(op), "old", lead)), fixed=True)] if asked > fresh else []
+
+
+def _plain(axes: Box) -> Region:
+    return FULL if all(a is None for a in axes) else axes
+
+
 def _invariant(p: Piece) -> Piece:
     """A root from outside a loop is the same in all its trips: no axis for them."""
     if not p.lead:
@@ -221,6 +265,14 @@ def _invariant(p: Piece) -> Piece:
 
 def _loop(frame: Frame) -> Frame | None:
     return next((f for f in frame.up() if f.kind == "loop"), None)
+
+
+def _overlap(p: Piece, others: list[Piece]) -> bool:
+    """Whether a piece has an element in common with others of its root, or may have."""
+    if any(q.lead != p.lead or isinstance(q.region, Some) or isinstance(p.region, Some) for q in others):
+        return True
+    apart = sum(_size(q) for q in (p, *others))
+    return bool(others) and volume(p.shape, [p.region, *(q.region for q in others)]) < apart
 
 
 def _size(piece: Piece) -> int:
@@ -246,7 +298,7 @@ def _crossed(v: Value, region: Region, lead: tuple[Frame, ...]) -> tuple[Region,
     assert edge is not None
     source = edge.source
     if edge.kind == "part":
-        return (region if isinstance(region, Some) else Some(min(v.size, source.size), id(v))), lead
+        return (region if isinstance(region, Some) else Some(min(v.size, source.size), id(v), fixed=True)), lead
     loop = edge.loop
     assert loop is not None
     if isinstance(region, Some) and edge.kind != "last":

@@ -157,8 +157,10 @@ class Walk:
             )
         elif name in RULES and RULES[name].status == MODELLED:
             self.note("modelled", frame, f"{name}: FLOPs by the model in its rule", MODELLED)
-        if len(results) == 1 and results[0].shape == () and all(v.literal is not None for v in operands):
-            results[0].literal = fold.evaluated(eqn, [v.literal for v in operands])
+        if len(results) == 1 and operands and all(v.literal is not None for v in operands):
+            known = [v.literal for v in operands]
+            found = fold.evaluated(eqn, known) if results[0].shape == () else fold.vector(eqn, known)
+            results[0].literal = found
         return results
 
     def sharded(self, eqn: Any, frame: Frame) -> None:

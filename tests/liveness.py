@@ -48,6 +48,8 @@ Held = Ref | None
 @dataclass
 class _Clock:
     now: int = 0
+    doubt: bool = False
+    """A view is a result and is read: from its source or from the copy?"""
     buffers: list[Buffer] = field(default_factory=list)
 
     def make(self, aval: Any) -> Ref:
@@ -112,15 +114,17 @@ class _Clock:
                 b.last = self.now
         return [*carry, *stacks]
 
-    def results(self, refs: list[Held], avals: list[Any], given: list[Ref]) -> None:
+    def results(self, refs: list[Held], avals: list[Any], also_read: list[bool], given: list[Ref]) -> None:
         """Makes every result live to the end, and a buffer for each view that must be written out."""
         end, taken = self.now + 1, set[int]()
         arguments = {id(g.buffer) for g in given}
-        for ref, aval in zip(refs, avals, strict=True):
+        for ref, aval, read in zip(refs, avals, also_read, strict=True):
             if ref is not None and any(ref is g for g in given):
                 continue
             if ref is None or not ref.whole or id(ref.buffer) in arguments | taken:
-                self.now = end if ref is None else ref.seen
+                again = ref is not None and ref.whole and id(ref.buffer) in taken
+                self.now = end if ref is None else ref.buffer.born if again else ref.seen
+                self.doubt |= not again and read
                 self.read(ref, "copy")
                 ref = self.make(aval)
             taken.add(id(ref.buffer))
@@ -130,14 +134,17 @@ class _Clock:
             self.read(g, "argument")
 
 
-def peak(fn: Callable[..., Any], args: tuple[Any, ...]) -> int:
-    """Bytes alive at the worst moment of one call."""
+def peak(fn: Callable[..., Any], args: tuple[Any, ...]) -> int | None:
+    """Bytes alive at the worst moment of one call; None where the definition leaves a choice."""
     closed = jax.make_jaxpr(fn)(*args)
     jaxpr, used = dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars))
     clock = _Clock()
     given = [clock.make(v.aval) for v in closed.jaxpr.invars]
     results = clock.run(jaxpr, [b for b, u in zip(given, used, strict=True) if u])
-    clock.results(results, [v.aval for v in jaxpr.outvars], given)
+    read = {id(v) for eqn in jaxpr.eqns for v in eqn.invars}
+    clock.results(results, [v.aval for v in jaxpr.outvars], [id(v) in read for v in jaxpr.outvars], given)
+    if clock.doubt:
+        return None
     for b in reversed(clock.buffers):  # transposes that only dots read are part of the dot
         if b.source is not None and b.readers <= {"dot_general"} and b.readers:
             b.source.last = max(b.source.last, b.last)

@@ -62,8 +62,9 @@ def select(w: Writer) -> None:
 @kind
 def convert(w: Writer) -> None:
     x = w.pick()
-    if x:
-        w.let(f"{x}.astype({w.one(DTYPES)!r})", x)
+    to = w.one(DTYPES)
+    if x and x.dtype not in (to, "complex64"):
+        w.let(f"{x}.astype({to!r})", x)
 
 
 @kind
@@ -270,7 +271,7 @@ def scan(w: Writer) -> None:
     c = w.pick()
     if not c or w.depth <= 0 or not w.loops:
         return
-    length = w.number(0, 3)
+    length = w.trips()
     xs = w.pick(lambda n: n.shape[:1] == (length,)) or w.argument(w.one(DTYPES), (length, w.one(DIMENSIONS)))
     carry, x = Name(w.fresh("c"), c.dtype, c.shape), Name(w.fresh("x"), xs.dtype, xs.shape[1:])
     body = w.block(4, (x, carry))
@@ -281,7 +282,8 @@ def scan(w: Writer) -> None:
     ys = [w.named(jax.ShapeDtypeStruct((length, *r.shape), r.dtype)) for r in rows]
     w.lines.append(f"{last}, {_tuple(ys)} = scan({called}, {c}, {xs}, {length})")
     w.kept += [last, *ys[1:]]
-    w.shared.looped_gradient |= w.differentiated
+    if w.differentiated:
+        w.shared.remarks.add("looped gradient")
 
 
 @kind
@@ -299,9 +301,10 @@ def loop(w: Writer) -> None:
     if how == "branch":
         w.lines.append(f"{last} = branch({w.argument('bool', ())}, {called}, {c})")
         return
-    w.lines.append(f"{last} = {how}({w.number(0, 3)}, {called}, {c})")
+    w.lines.append(f"{last} = {how}({w.trips()}, {called}, {c})")
     w.kept.append(last)
-    w.shared.looped_gradient |= w.differentiated
+    if w.differentiated:
+        w.shared.remarks.add("looped gradient")
 
 
 PRODUCTS = ("dot", "convolution") * 4
@@ -331,6 +334,6 @@ def programs(
         head = f"def program({', '.join(map(str, shared.arguments))}):"
         body = [*writer.lines, f"return {', '.join(map(str, results))}"]
         source = "\n".join([head, *(f"    {line}" for line in body)])
-        return Program(source, tuple((a.dtype, a.shape) for a in shared.arguments), shared.looped_gradient)
+        return Program(source, tuple((a.dtype, a.shape) for a in shared.arguments), frozenset(shared.remarks))
 
     return build()

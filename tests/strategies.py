@@ -69,7 +69,8 @@ class Program:
 
     source: str
     types: tuple[tuple[str, tuple[int, ...]], ...]
-    looped_gradient: bool = False
+    remarks: frozenset[str] = frozenset()
+    """"empty": an array or a loop of nothing in it; "looped gradient": a loop that is differentiated."""
 
     @property
     def args(self) -> tuple[jax.ShapeDtypeStruct, ...]:
@@ -112,7 +113,7 @@ class Shared:
     makers: tuple[Callable[[Writer], Any], ...]
     arguments: list[Name] = field(default_factory=list)
     count: int = 0
-    looped_gradient: bool = False
+    remarks: set[str] = field(default_factory=set)
 
 
 @dataclass
@@ -141,6 +142,7 @@ class Writer:
     def argument(self, dtype: str, shape: tuple[int, ...]) -> Name:
         name = Name(f"a{len(self.shared.arguments)}", dtype, shape)
         self.shared.arguments.append(name)
+        self.noticed(name)
         return name
 
     def pick(self, fits: Callable[[Name], bool] = lambda n: True, dtypes: tuple[str, ...] = DTYPES) -> Name | None:
@@ -168,7 +170,7 @@ class Writer:
                 eval(f"lambda {', '.join(unique)}: {expression}", dict(AS_WRITTEN)),
                 *(u.struct for u in unique.values()),
             )
-        except (TypeError, ValueError, ZeroDivisionError):
+        except (TypeError, ValueError, ZeroDivisionError, Warning):
             return None
         if out.size > LARGEST or str(out.dtype) not in DTYPES:
             return None
@@ -180,7 +182,18 @@ class Writer:
         name = Name(self.fresh(), str(out.dtype), tuple(out.shape))
         self.names.append(name)
         self.own.append(name)
+        self.noticed(name)
         return name
+
+    def noticed(self, name: Name) -> None:
+        if name.size == 0:
+            self.shared.remarks.add("empty")
+
+    def trips(self) -> int:
+        n = self.number(0, 3)
+        if n == 0:
+            self.shared.remarks.add("empty")
+        return n
 
     def block(self, size: int, params: tuple[Name, ...], **changes: Any) -> Writer:
         """A function's body of up to `size` statements, all names in sight."""

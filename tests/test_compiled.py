@@ -1,9 +1,8 @@
-"""The chip's compiler as a witness: parts, sums and notes on what compilers really wrote; real compiles where they are
-set up (marker slow)."""
+"""The chip's compiler as a witness: parts, sums, notes and views of what compilers really wrote."""
 
 from __future__ import annotations
 
-import functools
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -11,59 +10,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
-from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+from block import ARGS, DUMPS, INNER, LAYERS, TOKENS, WIDTH, answer, block, profiled, shape
 
 import costtrace
 from costtrace import chip, roofline
+from costtrace.cli import compiled as asking
 from costtrace.errors import FormatError, UsageError
-from costtrace.evidence import dump, kernels, measured
+from costtrace.evidence import dump, kernels
 from costtrace.evidence.compiled import Compiled, compiled, row_of
-from costtrace.target import cache, compiler, gpu, opname, price, program, setup, tpu, worker
+from costtrace.report import compiled as report
+from costtrace.report.document import Grouping, document
+from costtrace.target import cache, opname, price, tpu
 from costtrace.target.hlo import parsed
 from costtrace.target.kernel import kernels as read
-
-DUMPS = Path(__file__).parent / "hlo"
-LAYERS, TOKENS, WIDTH, INNER = 6, 256, 512, 2048
-shape = functools.partial(jax.ShapeDtypeStruct, dtype="bfloat16")
-ARGS = ({"up": shape((LAYERS, WIDTH, INNER)), "down": shape((LAYERS, INNER, WIDTH))}, shape((TOKENS, WIDTH)))
-
-
-def layer(x: Any, w: Any) -> Any:
-    with jax.named_scope("norm"):
-        y = x.astype("float32")
-        y = y * jax.lax.rsqrt(jnp.mean(y * y, -1, keepdims=True) + 1e-6)
-    with jax.named_scope("mlp"):
-        with jax.named_scope("up"):
-            y = jax.nn.gelu(y.astype("bfloat16") @ w["up"])
-        with jax.named_scope("down"):
-            y = y @ w["down"]
-    return x + y, None
-
-
-def block(w: Any, x: Any) -> Any:
-    """What tests/hlo holds the compiled forms of."""
-    with jax.named_scope("embed"):
-        x = jnp.tanh(x)
-    return jax.lax.scan(layer, x, w)[0]
-
-
-def unrolled(w: Any, x: Any) -> Any:
-    with jax.named_scope("embed"):
-        x = jnp.tanh(x)
-    for n in range(LAYERS):
-        x, _ = layer(x, {name: each[n] for name, each in w.items()})
-    return x
-
-
-@functools.cache
-def profiled() -> Any:
-    return costtrace.profile(block, *ARGS, weights=0)
-
-
-def answer(name: str, text: str | None = None, mesh: dict[str, int] | None = None) -> compiler.Answer:
-    text = text or (DUMPS / f"block.{name}.hlo").read_text()
-    return compiler.Answer(chip.load(name), text, 1.0, {}, {}, name, True, mesh or {})
-
 
 # Parts ----------------------------------------------------------------------------------------------------------------
 
@@ -216,6 +175,54 @@ ENTRY %main () -> f32[] {{
     assert ("small m" in row["why"]) == (rows < kernels.SMALL)
 
 
+def documented(name: str, depth: int | None = 1) -> tuple[Any, Any, Grouping]:
+    grouping = Grouping(depth=depth, merge=True)
+    found = {"block": (profiled(), compiled(answer(name), profiled()))}
+    return document("block", {}, chip.load(name), [("block", 3, profiled())], grouping), found, grouping
+
+
+@pytest.mark.parametrize("depth", [1, 2, None])
+def test_a_document_takes_the_compilers_answer(depth: int | None) -> None:
+    doc, found, _ = documented("v6e", depth)
+    (stage,) = report.attached(doc, found, chip.load("v6e"))["stages"]
+    rows = [*stage["rows"], *stage["compiled_rows"]]
+    assert math.isclose(sum(r["compiled"]["time_s"] for r in rows if r["compiled"]), stage["compiled_s"])
+    assert {"compiled_s", "compiled_peak_bytes", "compile_s"} <= set(stage)
+    assert doc["compiled_s"] == 3 * stage["compiled_s"]
+    text = report.page(doc)
+    assert "predicted" in text and "whole stage" in text and max(map(len, text.splitlines())) < 120
+    assert json.loads(report.pages([doc], "json"))["compiled_s"] == doc["compiled_s"]
+    assert len(report.pages([doc], "csv").splitlines()) == 1 + len(rows)
+
+
+@pytest.mark.parametrize("name", ["kernels", "fusion"])
+@pytest.mark.parametrize("form", ["text", "json", "csv", "md"])
+def test_views_in_every_form(name: str, form: str) -> None:
+    doc, found, grouping = documented("h100")
+    text = report.view(name, doc, found, grouping, 3, form)
+    assert "mlp" in text
+    if form == "json":
+        assert len(json.loads(text)["rows"]) == 3
+
+
+def test_a_dump_has_a_page_and_data() -> None:
+    made = compiled(dump.answer(DUMPS / "block.h100.hlo", chip.load("h100")))
+    assert "mlp/up" in report.dumped(made, "block", "text", 2)
+    assert json.loads(report.dumped(made, "block", "json"))["total"]["kernels"] == made.total.kernels
+
+
+def test_options_of_a_compile() -> None:
+    given = {"compiled": False, "view": None, "by": "scope", "compiler_options": (), "topology": None}
+    assert not asking.wanted(given) and asking.wanted({**given, "view": "kernels"})
+    with pytest.raises(UsageError, match="--by dtype"):
+        asking.wanted({**given, "compiled": True, "by": "dtype"})
+    with pytest.raises(UsageError, match="add it"):
+        asking.wanted({**given, "topology": "2x4"})
+    assert asking._passed(["a=true", "b=12", "c=x=y"]) == {"a": True, "b": 12, "c": "x=y"}
+    with pytest.raises(UsageError, match="NAME=VALUE"):
+        asking._passed(["a"])
+
+
 # A user's dump --------------------------------------------------------------------------------------------------------
 
 
@@ -245,136 +252,3 @@ def test_what_is_no_dump_is_refused(tmp_path: Path, data: bytes | None, message:
     with pytest.raises((FormatError, UsageError), match=message) as e:
         dump.read(path)
     assert "dump" in str(e.value) and "\n" not in str(e.value)
-
-
-# Lowered programs -----------------------------------------------------------------------------------------------------
-
-
-def test_a_program_is_the_same_from_wherever_it_is_lowered() -> None:
-    one = program.lowered(block, ARGS, "tpu")
-    other = (lambda: program.lowered(block, ARGS, "tpu"))()
-    assert one.digest == other.digest
-    assert one.digest != program.lowered(block, ARGS, "cuda").digest
-    assert one.digest != program.lowered(unrolled, ARGS, "tpu").digest
-    assert program.lowered(block, ARGS, "tpu", jit={"donate_argnums": 1}).donated == (2,)
-
-
-def test_a_function_that_fails_is_one_line() -> None:
-    with pytest.raises(costtrace.TraceError, match=r"^bad cannot be lowered for tpu: ") as e:
-        program.lowered(bad, (shape((4,)),), "tpu")
-    assert "\n" not in str(e.value)
-
-
-def bad(x: Any) -> Any:
-    return x + jnp.zeros((3, 5))
-
-
-# Measurements ---------------------------------------------------------------------------------------------------------
-
-
-def test_measurements_load_with_source_and_derivation() -> None:
-    rows = measured.measurements()
-    assert {row.id for row in rows} >= {"v6e-klein-dit", "v6e-klein-vae", "v6e-klein-text", "l4-klein-dit"}
-    assert all(row.source and row.derivation and row.date and row.formulation for row in rows)
-    assert all(chip.load(row.chip) for row in rows)
-
-
-def test_errors_weigh_twice_and_half_the_same() -> None:
-    assert measured.error(2.0, 1.0) == measured.error(0.5, 1.0) == pytest.approx(math.log(2))
-    rows = measured.measurements()
-    device = [measured.Validation(r, r.measured_s / 4, r.measured_s * 2) for r in rows if r.device]
-    other = [measured.Validation(r, r.measured_s / 99, None) for r in rows if not r.device]
-    found = measured.document(device + other, {"schema": "s", "costtrace": "v"})
-    assert found["mean_error_floor"] == pytest.approx(math.log(4))
-    assert found["mean_error_predicted"] == pytest.approx(math.log(2))
-    assert {"id", "chip", "stage", "measured_s", "floor_s", "predicted_s", "source"} <= set(found["rows"][0])
-    assert all(band["low"] == 0.5 and band["high"] == 1.0 for band in found["bands"])
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (('time = "39.41 ms"', 'time = "39.41"'), "no unit"),
-        (('tag = "M"', 'tag = "D"'), "a measurement has M"),
-        (('source = "report"', 'source = "memory"'), "does not name"),
-        (("device = true", "device = false"), "`why`"),
-        (("[[row]]", "[[row]]\nextra = 1"), "unknown field"),
-    ],
-)
-def test_a_measurement_without_its_source_does_not_load(tmp_path: Path, change: tuple[str, str], message: str) -> None:
-    text = (measured.folder() / "klein.toml").read_text()
-    (tmp_path / "x.toml").write_text(text.replace(*change, 1))
-    with pytest.raises(FormatError, match=message) as e:
-        measured.load(tmp_path / "x.toml")
-    assert "measurements/x.toml" in str(e.value)
-
-
-# Real compiles --------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def kept(tmp_path: Path) -> cache.Answers:
-    return cache.Answers(tmp_path / "answers")
-
-
-def asked(fn: Any, args: Any, name: str, kept: cache.Answers, **more: Any) -> compiler.Answer:
-    on = chip.load(name)
-    try:
-        setup.python(on.kind)
-    except UsageError as e:
-        pytest.skip(str(e))
-    lowered = program.lowered(fn, args, compiler.platform(on))
-    (found,) = compiler.ask([compiler.Question(lowered, on, **more)], kept)
-    return found
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [*tpu.GENERATIONS, *gpu.CAPABILITIES])
-def test_every_target_compiles_and_is_read(name: str, kept: cache.Answers) -> None:
-    found = asked(block, ARGS, name, kept)
-    read_ = compiled(found, profiled())
-    assert not found.cached and not [n for n in read_.notes if n.kind not in ("replaced-estimate", "loop")]
-    assert read_.total.matmul_flops == LAYERS * 2 * 2 * TOKENS * WIDTH * INNER
-    assert read_.total.time_s > 0 and found.peak_bytes >= sum(
-        math.prod(x.shape) * 2 for x in jax.tree.leaves(ARGS))  # fmt: skip
-    again = asked(block, ARGS, name, kept)
-    assert again.cached and again.text == found.text
-
-
-@pytest.mark.slow
-def test_scanned_and_unrolled_agree_or_the_note_says_why(kept: cache.Answers) -> None:
-    scanned, flat = (compiled(asked(fn, ARGS, "v6e", kept), profiled()) for fn in (block, unrolled))
-    agree = scanned.total.time_s == pytest.approx(flat.total.time_s, rel=0.10)
-    assert agree or ([note.kind for note in scanned.notes] == ["loop"] and not flat.notes)
-    assert scanned.total.matmul_flops == flat.total.matmul_flops
-    assert scanned.total.hbm_bytes == pytest.approx(flat.total.hbm_bytes, rel=0.10)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["v6e", "h100"])
-def test_a_sharded_gradient_has_its_collectives_by_scope(name: str, kept: cache.Answers) -> None:
-    mesh = AbstractMesh((2, 4), ("data", "model"))
-
-    def on(x: Any, *spec: Any) -> Any:
-        return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(mesh, PartitionSpec(*spec)))
-
-    w, x = ARGS
-    args = ({"up": on(w["up"], None, None, "model"), "down": on(w["down"], None, "model")}, on(x, "data"))
-    answer_ = asked(block, args, name, kept)
-    assert answer_.mesh == {"data": 2, "model": 4}
-    found = compiled(answer_, profiled())
-    rows = kernels.collectives(found)
-    assert {row["scope"] for row in rows} == {"mlp/down"} and sum(row["count"] for row in rows) == LAYERS
-    assert found.total.matmul_flops == LAYERS * 2 * 2 * TOKENS * WIDTH * INNER // 8
-
-
-@pytest.mark.slow
-def test_what_a_compiler_refuses_is_one_line(kept: cache.Answers) -> None:
-    big = (shape((100_000, 1_000_000)), shape((1_000_000, 8)))  # 200 GB
-    with pytest.raises(worker.CompileError, match=r"does not fit") as e:
-        asked(lambda a, b: a @ b, big, "v6e", kept)
-    assert "\n" not in str(e.value)
-    with pytest.raises(worker.CompileError, match=r"no topology 'v6e:3x5'"):
-        asked(block, ARGS, "v6e", kept, topology="3x5")
-    with pytest.raises(worker.CompileError, match=r"xla_no_such_option"):
-        asked(block, ARGS, "v6e", kept, options={"xla_no_such_option": True})

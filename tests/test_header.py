@@ -22,7 +22,9 @@ S = jax.ShapeDtypeStruct
 
 def safetensors(path: Path, tensors: dict[str, tuple[str, tuple[int, ...]]]) -> Path:
     """A file with this header and no tensor at all: whoever reads one fails."""
-    entries = {name: {"dtype": dtype, "shape": shape, "data_offsets": [0, 0]} for name, (dtype, shape) in tensors.items()}
+    entries = {
+        name: {"dtype": dtype, "shape": shape, "data_offsets": [0, 0]} for name, (dtype, shape) in tensors.items()
+    }
     text = json.dumps({"__metadata__": {"format": "pt"}, **entries}).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text)
     return path

@@ -205,6 +205,17 @@ def test_bytes_are_those_touched_by_memory_space(body: str, before: str, hbm: in
     assert (moved.hbm, moved.chip) == (hbm, chip)
 
 
+def test_the_next_runs_prefetch_is_not_counted_again() -> None:
+    """libtpu ends a program with the copy that the next run begins with."""
+    m = module("""%a = f32[256]{0} parameter(0)
+        %now = (f32[256]{0:S(1)}, f32[256]{0}, u32[]{:S(2)}) copy-start(%a), cross_program_prefetch_index=0
+        %here = f32[256]{0:S(1)} copy-done(%now)
+        %next = (f32[256]{0:S(1)}, f32[256]{0}, u32[]{:S(2)}) copy-start(%a)
+        ROOT %r = f32[256]{0} negate(%here)
+        %there = f32[256]{0:S(1)} copy-done(%next)""")
+    assert [k.name for k in kernel.kernels(m).all] == ["now", "r"]
+
+
 # Loops ----------------------------------------------------------------------------------------------------------------
 
 LOOP = """%body (t: (s32[], f32[4], s32[])) -> (s32[], f32[4], s32[]) {{

@@ -68,6 +68,12 @@ def results_live_to_the_end(x):
     return a, jnp.tanh(jnp.exp(x))
 
 
+@row(A(10), peak=4 * (10 + 10 + 10))  # x, and two arrays that hold the same
+def two_results_of_one_value(x):
+    y = x * 2.0
+    return y, y
+
+
 @row(A(30), A(40), peak=4 * (30 + 40 + 30 * 40 + 30))  # both arguments, the outer product, its row sums
 def a_large_intermediate(a, b):
     return jnp.sum(lax.mul(lax.broadcast_in_dim(a, (30, 40), (0,)), lax.broadcast_in_dim(b, (30, 40), (1,))), 1)
@@ -226,6 +232,19 @@ def an_intermediate_becomes_the_carry(x):
 def a_loop_in_a_loop(h, xs):
     inner = lambda h, x: (h + x, None)  # noqa: E731
     return lax.scan(lambda h, rows: (lax.scan(inner, h, rows)[0], None), h, xs)[0]
+
+
+# x, xs, exp(x) for every trip, the carry; then exp(t), h * it, their sum (the inner carry is gone)
+@row(A(4), A(2, 3), peak=4 * (4 + 6 + 4 + 4 + 4 + 4 + 4))
+def an_inner_start_from_outside_lives_through_the_outer_loop(x, xs):
+    s = jnp.exp(x)
+
+    def body(h, _):
+        t = lax.scan(lambda c, _: (c * 2.0, None), s, None, length=3)[0]
+        v = jnp.exp(t)
+        return lax.add(lax.mul(h, v), v), None
+
+    return lax.scan(body, x, xs)[0]
 
 
 @row(A(4), A(7), peak=4 * (4 + 7 + 4 + 4 + 4))  # x, y; carry, h * 2, next carry

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -209,7 +211,9 @@ def test_a_module_may_be_an_argument(model: Any) -> None:
     assert (found.name, found.parameters, found.total.matmul_flops) == ("loss", 2 * PARAMS, 2 * FLOPS)
     assert BY_PATH <= set(found.scopes())
     grads = profiled(lambda m, x: eqx.filter_grad(lambda m, x: m(x).sum())(m, x), Eqx(jax.random.key(0)), X)
-    assert grads.total.matmul_flops == 3 * 2 * FLOPS - 2 * (FLOPS // 2)  # less the first input's gradient, and a last result that nobody asks for
+    assert grads.total.matmul_flops == 3 * 2 * FLOPS - 2 * (
+        FLOPS // 2
+    )  # less the first input's gradient, and a last result that nobody asks for
 
 
 def test_classes_are_put_back() -> None:
@@ -303,3 +307,25 @@ def test_wrong_calls_are_one_line(here: Any, command: str, capsys: pytest.Captur
 def test_what_is_no_target() -> None:
     with pytest.raises(UsageError, match="a int cannot be traced: give a function, a module or a haiku transform"):
         opened(3, (X,))
+
+
+def test_the_page_on_adding_a_model_says_what_is_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parent.parent / "docs" / "add-a-model.md").read_text()
+    spec, session = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(spec.splitlines()) < 40
+    (tmp_path / "tiny.py").write_text(spec)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+    known: dict[str, Any] = {}
+    shown = 0
+    for line in session.splitlines():
+        code, _, said = line.partition("  # ")
+        number = re.match(r"\s*(\d+)\b(?: = ([\dx+^ ]+))?", said)
+        if number is None:
+            exec(code, known)
+            continue
+        shown += 1
+        assert eval(code, known) == int(number[1])
+        if number[2]:
+            assert eval(number[2].replace("x", "*").replace("^", "**")) == int(number[1])
+    assert shown == 3

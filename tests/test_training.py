@@ -169,10 +169,11 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
 
 def block(params: dict[str, Any], x: Any) -> Any:
     """A dense transformer block: 64 heads over 8 of keys and values, gated feed-forward."""
+
     def norm(x: Any) -> Any:
         return x * lax.rsqrt(jnp.mean(jnp.square(x.astype("float32")), -1, keepdims=True) + 1e-6).astype(x.dtype)
 
-    b, t, d = x.shape
+    b, t, _ = x.shape
     with jax.named_scope("attention"):
         h = norm(x)
         q, k, v = ((h @ params[n]).reshape(b, t, -1, 128) for n in "qkv")

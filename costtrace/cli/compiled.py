@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -59,7 +60,13 @@ def compile_of(
     answers, passed = cache.Answers(), _passed(options["compiler_options"])
     lowered = programs(compiler.platform(chip))
     questions = [
-        compiler.Question(program, chip, options["topology"], passed, f"{doc['model']} {stage} for {chip.name}")
+        compiler.Question(
+            program,
+            chip,
+            options["topology"],
+            passed,
+            f"{' '.join(dict.fromkeys((doc['model'], stage)))} for {chip.name}",
+        )
         for program, (stage, _, _) in zip(lowered, stages, strict=True)
     ]
     with progress() as told:
@@ -93,3 +100,19 @@ def _passed(pairs: Sequence[str]) -> dict[str, Any]:
         flags = {"true": True, "false": False}
         out[name] = flags.get(value.lower(), int(value) if value.lstrip("-").isdecimal() else value)
     return out
+
+
+DUMPS = (".hlo", ".txt", ".pb")
+"""How the names of HLO dumps end."""
+
+
+def dumped(target: str, options: Mapping[str, Any]) -> str:
+    """The pages of a user's own HLO dump on each chip of --chip."""
+    from costtrace import chip
+    from costtrace.evidence import dump
+    from costtrace.evidence.compiled import compiled
+    from costtrace.report.compiled import dumped as page
+
+    path = Path(target)
+    some = [compiled(dump.answer(path, chip.load(name))) for name in options["chip"].split(",")]
+    return "\n\n".join(page(one, path.name, options["format"], options["depth"], options["top"]) for one in some)

@@ -17,6 +17,8 @@ COMMANDS = {
     "chips": "costtrace.cli.chips",
     "audit": "costtrace.cli.audit",
     "emulate": "costtrace.cli.emulate",
+    "validate": "costtrace.cli.validate",
+    "setup": "costtrace.cli.setup",
 }
 """Command -> the module whose `command` it is."""
 INTERRUPTED = 130

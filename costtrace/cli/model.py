@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from costtrace import model
+from costtrace.cli import strategies
 from costtrace.cli.shared import OPTIONS, Run, show
 from costtrace.core import Note
 from costtrace.errors import UsageError
 from costtrace.profiler import profile
 
+if TYPE_CHECKING:
+    from costtrace.target.program import Program
+
 
 def command(name: str) -> click.Command:
     """The command of the model called `name`, or of the MODEL in the file at that path."""
     found = model.find(name)
-    taken = {option.name for option in OPTIONS}
+    taken = {option.name for option in (*OPTIONS, *strategies.OPTIONS)}
     if clash := sorted(taken & found.options().keys()):
         raise UsageError(f"model {found.name}: its option {clash[0]!r} is costtrace's own: give the field another name")
     own = [_option(field) for field in found.options().values()]
@@ -26,9 +30,14 @@ def command(name: str) -> click.Command:
     def callback(**options: Any) -> None:
         values = {key: options.pop(key) for key in found.options()}
         configs = [found.configure(**some) for some in _product(values)]
+        if strategies.wanted(options):
+            strategies.show(found, configs, options)
+            return
         show((_run(found, config, options["strict"]) for config in configs), options)
 
-    return click.Command(name, params=[*own, *OPTIONS], callback=callback, help=found.title, epilog=EPILOG)
+    return click.Command(
+        name, params=[*own, *OPTIONS, *strategies.OPTIONS], callback=callback, help=found.title, epilog=EPILOG
+    )
 
 
 EPILOG = "Several values, --res 512x512,1360x768, stand side by side."
@@ -48,11 +57,18 @@ def _product(values: dict[str, str | None]) -> Iterator[dict[str, str | None]]:
 
 def _run(found: model.Model, config: Any, strict: bool) -> Run:
     stages = found.stages(config)
-    profiles = []
+    profiles, bound = [], []
     for stage in stages:
         fn, args = model.bind(stage)
+        bound.append((fn, args))
         made = profile(fn, *args, weights=0, strict=strict)
         made.notes += [Note(kind, "", text) for kind, text in stage.notes]
         profiles.append((stage.name, stage.calls, made))
-    return Run(found.name, found.shown(config), profiles,
-               {stage.name: stage.depth for stage in stages})  # fmt: skip
+
+    def programs(platform: str) -> list[Program]:
+        from costtrace.target.program import lowered
+
+        return [lowered(fn, args, platform) for fn, args in bound]
+
+    depths = {stage.name: stage.depth for stage in stages}
+    return Run(found.name, found.shown(config), profiles, depths, programs=programs)

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from costtrace import chip
+from costtrace.cli import compiled
 from costtrace.report.document import GROUPS, Grouping, Stages, document
 from costtrace.report.explain import explain
 from costtrace.report.output import FORMATS, written
@@ -35,6 +36,7 @@ OPTIONS: tuple[click.Option, ...] = (
                  help="mac: tables show multiply-adds of products instead of FLOPs."),
     click.Option(["--efficiency"], is_flag=True, help="Times at measured rates, where the chip's file has them."),
     click.Option(["--explain"], metavar="ROW", help="One row's time as a formula, with every number's source."),
+    *compiled.OPTIONS,
     click.Option(["--strict"], is_flag=True, help="An error where anything has no price."),
     click.Option(["--verbose", "-v"], is_flag=True, help="Every row and every note."),
 )  # fmt: skip
@@ -50,6 +52,8 @@ class Run:
     depths: Mapping[str, int]
     extra: Callable[[chip.Chip], Mapping[str, Any]] | None = None
     """What the command adds to the document of a chip."""
+    programs: compiled.Programs | None = None
+    """The stages' lowered programs, for --compiled."""
 
 
 def show(runs: Iterable[Run], options: Mapping[str, Any]) -> None:
@@ -58,7 +62,8 @@ def show(runs: Iterable[Run], options: Mapping[str, Any]) -> None:
     Raises UsageError for a chip or a column that is not there, before the first run is made.
     """
     form = options["format"]
-    documents, explained = [], []
+    documents, explained, compiles = [], [], []
+    asked = compiled.wanted(options)
     chips = [chip.load(name) for name in options["chip"].split(",")]
     known(options["sort"])
     for run in runs:
@@ -74,8 +79,14 @@ def show(runs: Iterable[Run], options: Mapping[str, Any]) -> None:
             else:
                 more = run.extra(on) if run.extra else {}
                 documents.append({**document(run.name, run.config, on, run.stages, grouping), **more})
+                if asked and run.programs:
+                    one = compiled.compile_of(documents[-1], run.stages, run.programs, on, grouping, options)
+                    compiles.append(one)
     if explained:
         click.echo("\n\n".join(explained))
+        return
+    if compiles:
+        click.echo(compiled.shown(compiles, options))
         return
     colour = form == "text" and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     wanted = {key: options[key] for key in ("unit", "sort", "top", "verbose")}

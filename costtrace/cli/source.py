@@ -55,6 +55,16 @@ def function(target: str) -> tuple[Callable[..., Any], ModuleType]:
     return member(found, place, name), found
 
 
+def exported(target: str) -> bool:
+    """True where the file holds a jax.export artifact, which has StableHLO's bytecode in it; an HLO dump has not."""
+    return Path(target).is_file() and b"StableHLO_v" in Path(target).read_bytes()
+
+
+def artifact(target: str) -> bool:
+    """True where the target is a file that is no Python: a jax.export artifact, or meant to be one."""
+    return ":" not in Path(target).name and not target.endswith(".py") and Path(target).is_file()
+
+
 def member(found: ModuleType, place: str, name: str) -> Callable[..., Any]:
     """The function of that name (dots reach into classes). Raises UsageError where there is none."""
     at: Any = found

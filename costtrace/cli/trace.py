@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from costtrace.cli import argument, source
+from costtrace.cli import argument, compiled, source
 from costtrace.cli.argument import Array
 from costtrace.cli.shared import OPTIONS, Run, show
 from costtrace.errors import UsageError
@@ -15,9 +15,10 @@ from costtrace.errors import UsageError
 if TYPE_CHECKING:
     from costtrace.chip import Chip
     from costtrace.summary import Profile
+    from costtrace.target.program import Program
 
 OWN = (
-    click.Argument(["target"], metavar="FILE.py:FUNCTION"),
+    click.Argument(["target"], metavar="FILE.py:FUNCTION|MODULE.hlo"),
     click.Option(["--arg", "given"], multiple=True, metavar="[NAME=]DTYPE[SIZE,...]",
                  help="An argument, in order or by name: x=bf16[1024,3072], f32[8,8], i32[], key[]. NAME=VALUE fixes a "
                  "Python value: heads=8. Dtypes are jax's short names or numpy's long ones."),
@@ -48,19 +49,54 @@ def callback(
 ) -> None:  # fmt: skip
     """What a function of yours costs, from the shapes of its arguments.
 
-    Or a module: of flax (linen, nnx), equinox or haiku, or a function that makes one.
+    Or a module of flax (linen, nnx), equinox or haiku, or a function that makes one; or a jax.export artifact on disk.
 
     costtrace trace model.py:forward --arg 'x=bf16[1024,3072]' --arg 'w=bf16[3072,9216]'
     """
-    from costtrace.module.call import constructed
     from costtrace.profiler import profile  # numpy and the rules, which --help does not need
+
+    if target.endswith(compiled.DUMPS) and not source.exported(target):
+        click.echo(compiled.dumped(target, options))
+        return
+    if source.artifact(target):
+        if given or maker or checkpoint:
+            raise UsageError(f"{target} is an artifact, with arguments of its own: give only --dim for its sizes")
+        fn, args, config, notes = _artifact(target, dim)
+    else:
+        fn, args, config, notes = _source(target, given, maker, checkpoint, dim)
+    where: int | str | None = int(weights) if weights and weights.isdecimal() else weights
+    jit, extra = None, _nothing
+    if grad or optimizer or step_time is not None:
+        fn, args, jit, extra = _training(fn, args, optimizer, step_time)
+        where = 0
+    made = profile(fn, *args, jit=jit, trips=argument.pairs("--trips", trips), weights=where, strict=options["strict"])
+    made.notes.extend(notes)
+
+    def programs(platform: str) -> list[Program]:
+        from costtrace.target.program import lowered
+
+        return [lowered(fn, args, platform, jit)]
+
+    run = Run(made.name, config, [(made.name, 1, made)], {}, lambda chip: extra(made, chip), programs)
+    show([run], options)
+
+
+command = click.Command("trace", params=[*OWN, *OPTIONS], callback=callback, help=callback.__doc__)
+
+
+def _source(
+    target: str, given: tuple[str, ...], maker: str | None, checkpoint: str | None, dim: tuple[str, ...]
+) -> tuple[Any, tuple[Any, ...], dict[str, Any], list[Any]]:
+    """(function, abstract arguments, config, notes) of what a file or a package names."""
+    from costtrace.module.call import constructed
 
     fn, found = source.function(target)
     if maker is not None:
         if given:
             raise UsageError("--args and --arg: give one of the two")
         args = source.member(found, target.rpartition(":")[0], maker)()
-        args, keywords = args if isinstance(args, tuple) else (args,), {}
+        args = args if isinstance(args, tuple) else (args,)
+        keywords: dict[str, Any] = {}
         config: Mapping[str, Any] = {"args": maker}
     else:
         dims = argument.pairs("--dim", dim)
@@ -68,19 +104,15 @@ def callback(
         fn = constructed(fn, tuple(some))
         args, keywords, config = bound(fn, some, target, checkpoint is not None)
     fn, args = weighed(fn, args, keywords, checkpoint, target)
-    if checkpoint:
-        config = {**config, "checkpoint": checkpoint}
-    where: int | str | None = int(weights) if weights and weights.isdecimal() else weights
-    jit, extra = None, _nothing
-    if grad or optimizer or step_time is not None:
-        fn, args, jit, extra = _training(fn, args, optimizer, step_time)
-        where = 0
-    made = profile(fn, *args, jit=jit, trips=argument.pairs("--trips", trips), weights=where, strict=options["strict"])
-    run = Run(made.name, {"function": target, **config}, [(made.name, 1, made)], {}, lambda chip: extra(made, chip))
-    show([run], options)
+    return fn, args, {"function": target, **config, **({"checkpoint": checkpoint} if checkpoint else {})}, []
 
 
-command = click.Command("trace", params=[*OWN, *OPTIONS], callback=callback, help=callback.__doc__)
+def _artifact(target: str, dim: tuple[str, ...]) -> tuple[Any, tuple[Any, ...], dict[str, Any], list[Any]]:
+    """The same of a jax.export artifact, with a note that it is read as lowered."""
+    from costtrace.evidence import exported
+
+    fn, args = exported.opened(target, argument.pairs("--dim", dim))
+    return fn, args, {"artifact": target, **({"dims": ",".join(dim)} if dim else {})}, [exported.LOWERED]
 
 
 def _nothing(profile: Profile, chip: Chip) -> dict[str, Any]:

@@ -140,10 +140,10 @@ LOOPED = 0.1
 def _loops(kernels: list[Timed], kind: str) -> list[Note]:
     """What a TPU program loses in a loop: copies into the chip's memory are not begun for the next trip."""
     total = sum(each.all_s for each in kernels)
-    looped = sum(each.all_s for each in kernels if each.kernel.repeat > 1)
+    looped = sum(each.all_s for each in kernels if each.kernel.repeat > 1 and each.by == COMPILER)
     if kind != "tpu" or not total or looped < LOOPED * total:
         return []
-    trips = max(each.kernel.repeat for each in kernels)
+    trips = max(each.kernel.repeat for each in kernels if each.by == COMPILER)
     return [Note("loop", "", f"{100 * looped / total:.0f} % of the compiled time is in loops of up to {trips} trips: "
                  "weights are fetched within a trip only, so the same layers unrolled may take less")]  # fmt: skip
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from costtrace.chip import Chip
 from costtrace.errors import FormatError, PrivateDoorError, UsageError
+from costtrace.target.compiler import Answer
 from costtrace.target.hlo import Module, parsed
 
 SUFFIXES = (".hlo", ".txt", ".pb")
@@ -27,6 +29,13 @@ def read(path: Path) -> Module:
         raise FormatError(f"{path} is neither HLO text nor an HLO proto: dump it with --xla_dump_hlo_as_text") from None
     except FormatError as e:
         raise FormatError(f"{path}: {e}") from None
+
+
+def answer(path: Path, chip: Chip) -> Answer:
+    """The module as a compiler's answer for `chip`: its estimates where the text has some, else rooflines."""
+    module = read(path)
+    mesh = {"devices": module.partitions} if module.partitions > 1 else {}
+    return Answer(chip, "", 0.0, {}, {}, "", False, mesh, _module=module)
 
 
 def _text(data: bytes, path: Path) -> str:

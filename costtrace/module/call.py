@@ -157,11 +157,7 @@ def constructed(fn: Any, args: tuple[Any, ...] = (), keywords: Mapping[str, Any]
     if not (is_class or inspect.isfunction(inner)) or library(fn) is not None:
         return fn
     asked = _asked(fn)
-    if (
-        asked is None
-        or not asked <= SEEDS
-        or (not is_class and not args and not keywords and not asked and fn is inner)
-    ):
+    if asked is None or not asked <= SEEDS or not (is_class or asked or _refuses(fn, args)):
         return fn
     made: list[Any] = []
 
@@ -179,6 +175,15 @@ def constructed(fn: Any, args: tuple[Any, ...] = (), keywords: Mapping[str, Any]
     if lib is None:
         return fn
     return module if lib in INITIALISED else lib.abstract(make)
+
+
+def _refuses(fn: Any, args: tuple[Any, ...]) -> bool:
+    """True where there are arguments and the function cannot take them: it makes what can."""
+    try:
+        inspect.signature(fn).bind(*args)
+    except TypeError:
+        return True
+    return False
 
 
 def _class(x: Any) -> bool:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from costtrace import capacity, units
 from costtrace.chip import Chip
 from costtrace.report import table
-from costtrace.report.document import Document, Grouping, rows_of, several
+from costtrace.report.document import SCHEMA, Document, Grouping, rows_of, several
 from costtrace.report.table import Column, Table
 from costtrace.report.text import wrapped
 from costtrace.report.views import label
+from costtrace.version import __version__
 
 if TYPE_CHECKING:  # the reader of HLO, which pages of other commands do not need
     from costtrace.evidence.compiled import Compiled
@@ -58,7 +59,15 @@ _PARTS = (
     Column("chip_bytes", "on chip", "B"), Column("kernels", "kernels"), Column("floor_s", "floor", "s"),
     Column("time_s", "predicted", "s"), Column("ratio", "/ floor"), Column("estimated_by", "by"),
 )  # fmt: skip
-_NOTHING = {"flops": 0, "hbm_bytes": 0, "chip_bytes": 0, "kernels": 0, "time_s": 0.0, "estimated_by": "fused away"}
+_NOTHING = {
+    "flops": 0,
+    "matmul_flops": 0,
+    "hbm_bytes": 0,
+    "chip_bytes": 0,
+    "kernels": 0,
+    "time_s": 0.0,
+    "estimated_by": "fused away",
+}
 
 
 def page(doc: Document, verbose: bool = False) -> str:
@@ -118,7 +127,7 @@ def view(name: str, doc: Document, found: Found, grouping: Grouping, top: int | 
     if form in table.DATA:
         keys = [key for key, value in flat[0].items() if not isinstance(value, list)] if flat else []
         return table.FORMATS[form](Table(tuple(Column(k, k) for k in keys), [[r[k] for k in keys] for r in flat]))
-    out = []
+    out = [f"{doc['model']} on {doc['chip_title']}: {name}", ""]
     for stage, rows in stages.items():
         cells = [[_shown(column.key, row) for column in columns] for row in rows]
         out += [stage, "", table.FORMATS[form](Table(columns, cells)), ""]
@@ -140,6 +149,31 @@ def _shown(key: str, row: Mapping[str, Any]) -> Any:
         return max(row["results"], key=len, default="")
     value = row[key]
     return label(value) if key == "scope" else f"{value:,}" if key in ("runs", "kernels") else value
+
+
+def dumped(made: Compiled, name: str, form: str, depth: int | None = None, top: int | None = None) -> str:
+    """A user's dump by scope (down to `depth`), then its slowest kernels; in data the rows by scope."""
+    parts = made.rows(lambda scope: "/".join(scope.split("/")[:depth]))
+    chip, total = made.answer.chip, made.total
+    rows = [{"scope": key, **part.to_dict()} for key, part in parts.items()]
+    if form == "json":
+        head = {"schema": SCHEMA, "costtrace": __version__, "module": name, "chip": chip.name}
+        notes = [{"kind": n.kind, "scope": n.scope, "text": n.text} for n in made.notes]
+        return json.dumps({**head, "rows": rows, "total": total.to_dict(), "notes": notes}, indent=2)
+    if form in table.DATA:
+        keys = ["scope", *total.to_dict()]
+        return table.FORMATS[form](Table(tuple(Column(k, k) for k in keys), [[r[k] for k in keys] for r in rows]))
+    columns = tuple(c for c in _PARTS if c.key not in ("floor_s", "ratio"))
+    cells = [
+        [label(r["scope"]), *(r[c.key] for c in columns[1:])] for r in [*rows, {"scope": "whole", **total.to_dict()}]
+    ]
+    from costtrace.evidence import kernels
+
+    slow = [[_shown(c.key, row) for c in KERNELS] for row in kernels.slowest(made.answer.module, made, top or 10)]
+    out = [f"{name} on {chip.title}", "", table.FORMATS[form](Table(columns, cells)), "",
+           table.FORMATS[form](Table(KERNELS, slow)), ""]  # fmt: skip
+    out += [line for n in made.notes for line in wrapped(f"note {n.kind}: {n.scope or '.'}: {n.text}")]
+    return "\n".join([*out, *wrapped(f"{ESTIMATES}.")])
 
 
 def pages(documents: Sequence[Document], form: str, verbose: bool = False) -> str:

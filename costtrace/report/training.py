@@ -22,7 +22,8 @@ def training(found: Mapping[str, Any]) -> list[str]:
         if cost["bytes_unfused"]:
             products = cost["matmul_flops"] + cost["conv_flops"]
             whole = cost["bytes_fused"] if name == "optimizer" else None
-            rows.append([name, cost["flops"], products, whole, cost["bytes_unfused"], products / hardware if hardware else 0.0])
+            share = products / hardware if hardware else 0.0
+            rows.append([name, cost["flops"], products, whole, cost["bytes_unfused"], share])
     out = [line.replace("?", "-") for line in lines(shown(Table(COLUMNS, rows)))]
     model, hardware_text = (units.text(n, "FLOP") for n in (found["model_flops"], hardware))
     out.append(f"model {model} (without recompute), hardware {hardware_text}: of products, masked ones in full")

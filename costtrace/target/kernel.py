@@ -102,7 +102,7 @@ class _Walk:
                 self.branch(i, repeat, path)
             elif i.opcode == "call":
                 self.body(self.module.computations[i.called("to_apply")[0]], repeat, path, {})
-            elif not traffic.free(i):
+            elif not traffic.free(i) and not _for_the_next_run(computation, i):
                 self.kernel(computation, i, repeat, above, loop)
 
     def branch(self, i: Instruction, repeat: int, above: str) -> None:
@@ -211,6 +211,14 @@ _EDGE = re.compile(
 def _own(i: Instruction) -> str:
     """An instruction's name, '' where it has none that says anything."""
     return "" if _EDGE.search(opname.plain(i.op_name)) else i.op_name
+
+
+def _for_the_next_run(computation: Computation, i: Instruction) -> bool:
+    """True for a prefetch that nobody here waits for: the next run's, whose like this run's first copy stands for."""
+    waiting = computation.users.get(i.name, ())
+    if i.opcode != "copy-start" or not waiting or any(u.opcode != "copy-done" for u in waiting):
+        return False
+    return not any(computation.users.get(u.name) or u.name == computation.root for u in waiting)
 
 
 def _joined(above: str, name: str) -> str:

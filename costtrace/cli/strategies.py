@@ -1,0 +1,108 @@
+"""`--chips N --strategy ...`: the options, and how the strategies of a model are asked for and printed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from costtrace import chip
+from costtrace.errors import UsageError
+from costtrace.report import table
+
+if TYPE_CHECKING:
+    from costtrace.model import Model
+    from costtrace.sharding import Placed
+
+OPTIONS: tuple[click.Option, ...] = (
+    click.Option(["--chips"], metavar="N[,N...]", help="Several chips: strategies compared; a list: how they scale."),
+    click.Option(["--strategy"], metavar="NAME[,NAME...]",
+                 help="all, or some of data, fsdp, tp, sp, ulysses, ring, expert, pipeline; fsdp+tp: both."),
+    click.Option(["--mesh"], metavar="AXIS=N,AXIS=N", help="The axes of the chips, as in data=2,model=4."),
+)  # fmt: skip
+
+
+def wanted(options: Mapping[str, Any]) -> bool:
+    """True where several chips are asked for. Raises UsageError for a strategy or a mesh without --chips."""
+    for name in ("strategy", "mesh"):
+        if options[name] and not options["chips"]:
+            raise UsageError(f"--{name} {options[name]}: say how many chips: --chips 8")
+    return bool(options["chips"])
+
+
+def counts(text: str) -> list[int]:
+    """[1, 2, 4] of "1,2,4". Raises UsageError."""
+    out = [int(n) for n in text.split(",") if n.strip().isdecimal()]
+    if len(out) != text.count(",") + 1 or not all(out):
+        raise UsageError(f"--chips {text!r}: write numbers of chips, as in 8 or 1,2,4,8")
+    return out
+
+
+def show(found: Model, configs: list[Any], options: Mapping[str, Any]) -> None:
+    """Prints every configuration on every chip of --chip. Raises UsageError before anything is traced."""
+    from costtrace import mesh, model, sharding
+    from costtrace.report import strategies as report
+    from costtrace.trace import trace
+
+    chips = [chip.load(name) for name in options["chip"].split(",")]
+    sizes, given = counts(options["chips"]), mesh.parsed(options["mesh"]) if options["mesh"] else None
+    names = (options["strategy"] or "all").split(",")
+    if names == ["all"]:
+        names = _fitting(given)
+    for name in names:
+        for n in sizes:
+            sharding.axes_of(name, n, given)
+    for on in chips:
+        for n in sizes:
+            mesh.Mesh(given or {"chips": n}, on)
+    documents, explained = [], []
+    for config in configs:
+        parts = []
+        for stage in found.stages(config):
+            fn, args = model.bind(stage)
+            parts.append(sharding.Part(stage.name, stage.calls, trace(fn, *args, weights=0)))
+        for on in chips:
+            placed: list[Placed] = []
+            for n in sizes:
+                placed += sharding.ranked(sharding.placed(name, parts, on, n, given) for name in names)
+            if options["explain"]:
+                explained += [line for p in placed for line in report.explain(p)]
+            documents.append(report.document(found.name, found.shown(config), on, placed))
+    form = options["format"]
+    if options["explain"]:
+        click.echo("\n".join(explained))
+    elif form == "json":
+        from costtrace.report.document import several
+
+        click.echo(json.dumps(several(documents), indent=2))
+    elif form == "text":
+        click.echo("\n\n".join(report.page(doc) for doc in documents))
+    else:
+        click.echo("\n".join(table.FORMATS[form](report.table(doc)) for doc in documents))
+
+
+def _fitting(given: dict[str, int] | None) -> list[str]:
+    """Every strategy that knows the mesh's axes. Raises UsageError where none does."""
+    from costtrace import sharding
+
+    if given is None:
+        return list(sharding.STRATEGIES)
+    out = []
+    for name in sharding.STRATEGIES:
+        try:
+            sharding.axes_of(name, _size(given), given)
+        except UsageError:
+            continue
+        out.append(name)
+    if not out:
+        raise UsageError(f"no one strategy knows the axes {', '.join(given)}: name two, as in --strategy fsdp+tp")
+    return out
+
+
+def _size(given: Mapping[str, int]) -> int:
+    out = 1
+    for n in given.values():
+        out *= n
+    return out

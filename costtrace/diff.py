@@ -1,0 +1,59 @@
+"""Two programs' figures -> what changed, scope by scope, the largest change first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from costtrace.figure import QUANTITIES, WHOLE, Figures, quantity_of
+
+SHOWN = ("flops", "weight_bytes", "bytes_fused", "bytes_scoped", "bytes_unfused", "floor_s", "pessimistic_s")
+ADDED, REMOVED, CHANGED, SAME = "added", "removed", "changed", "same"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One scope on both sides: {quantity: (before, after)} of all calls; None where a side has no such scope."""
+
+    stage: str
+    scope: str
+    verdict: str
+    values: dict[str, tuple[float | None, float | None]]
+
+    def delta(self, quantity: str) -> float:
+        """After minus before; a scope that is missing on one side counts as none there."""
+        before, after = self.values[quantity]
+        return (after or 0) - (before or 0)
+
+
+def diff(before: Figures, after: Figures, quantity: str = "pessimistic_s") -> list[Change]:
+    """Every row of both programs, the largest change of `quantity` first (all calls of its stage).
+
+    Raises UsageError for an unknown quantity, or peak_bytes, which scopes do not have.
+    """
+    quantity_of(quantity)
+    keys = dict.fromkeys((s, k) for side in (before, after) for s, stage in side.stages.items() for k in stage.rows)
+    some = [_change(before, after, *key) for key in keys]
+    return sorted(some, key=lambda c: (-abs(c.delta(quantity)), *(-abs(c.delta(q)) for q in SHOWN)))
+
+
+def _change(before: Figures, after: Figures, stage: str, scope: str) -> Change:
+    sides = [_row(side, stage, scope) for side in (before, after)]
+    missing = [side is None for side in sides]
+    values = {q: (sides[0] and sides[0][q], sides[1] and sides[1][q]) for q in SHOWN}
+    differs = any(a != b for a, b in values.values())
+    verdict = ADDED if missing[0] else REMOVED if missing[1] else CHANGED if differs else SAME
+    return Change(stage, scope, verdict, {q: (a, b) for q, (a, b) in values.items()})  # type: ignore[misc]
+
+
+def _row(side: Figures, name: str, scope: str) -> dict[str, float | None] | None:
+    stage = side.stages.get(name)
+    if stage is None or scope not in stage.rows:
+        return None
+    cost = stage.rows[scope]
+    values = {q: QUANTITIES[q].of(cost, side.chip, stage.named) for q in SHOWN}
+    return {q: None if v is None else stage.calls * v for q, v in values.items()}
+
+
+def totals(before: Figures, after: Figures) -> dict[str, tuple[float | None, float | None]]:
+    """{quantity: (before, after)} of all stages and calls, with the largest peak."""
+    return {q: (before.of(q, WHOLE), after.of(q, WHOLE)) for q in (*SHOWN, "peak_bytes")}

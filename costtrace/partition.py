@@ -1,0 +1,320 @@
+"""jit with shardings -> one device's counts, and the collectives that XLA's partitioner puts in, by scope.
+
+XLA partitions the program for as many devices as the shardings name: those of this process where there are enough, else
+forced host devices in a process of its own. What is read is the module as the partitioner leaves it, before a backend
+rewrites it: the CPU would widen bfloat16 to float32, in collectives too. A chip's own compiler may merge or replace
+collectives; `counted` reads its optimized module the same way.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from costtrace import arguments, mesh
+from costtrace.chip import Chip
+from costtrace.core import EXACT, FORWARD, MODELLED, UNKNOWN, Cost, Note, total
+from costtrace.errors import TraceError
+from costtrace.memory import Peak
+from costtrace.mesh import Collective
+from costtrace.summary import Profile, Record
+from costtrace.target import kernel, opname
+from costtrace.target.hlo import Instruction, Module, parsed
+
+KINDS = {"all-reduce": mesh.ALL_REDUCE, "all-gather": mesh.ALL_GATHER, "reduce-scatter": mesh.REDUCE_SCATTER,
+         "all-to-all": mesh.ALL_TO_ALL, "collective-permute": mesh.PERMUTE}  # fmt: skip
+NAMES = {"bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64", "s8": "int8", "s4": "int4",
+         "u8": "uint8", "c64": "complex64", "c128": "complex128", "s32": "int32", "f8e4m3fn": "float8_e4m3fn",
+         "f8e5m2": "float8_e5m2", "f4e2m1fn": "float4_e2m1fn"}  # fmt: skip
+"""HLO's dtypes -> numpy's."""
+INTEGER = (
+    "add",
+    "subtract",
+    "multiply",
+    "divide",
+    "compare",
+    "and",
+    "or",
+    "xor",
+    "not",
+    "maximum",
+    "minimum",
+    "select",
+)
+CHILD = Path(__file__).with_name("forced.py")
+DUMPED = "after_spmd-partitioning"
+OPTIONS: dict[str, str | bool] = {"xla_dump_hlo_as_text": True, "xla_dump_hlo_pass_re": "spmd-partitioning"}
+
+
+def profile(
+    fn: Callable[..., Any], args: tuple[Any, ...], jit: Mapping[str, Any] | None, weights: int | str | None = None
+) -> Profile:
+    """What one device does in one call of `fn`, jitted with shardings. Bytes: fused is what a device holds of the
+    arguments and results, once; scoped and unfused are those of each instruction. Raises TraceError where jax cannot
+    lower or partition it."""
+    import jax
+
+    text, axes = partitioned(fn, args, jit)
+    where = arguments.weight_argument(fn, args, weights)
+    names = arguments.named_leaves(fn, args, where)
+    sizes = [leaf.size for leaf in jax.tree.leaves(args)]
+    known = sum(n for n, (_, weight) in zip(sizes, names, strict=False) if weight is not None)
+    return counted(parsed(text), axes, arguments.name_of(fn), known)
+
+
+def partitioned(
+    fn: Callable[..., Any], args: tuple[Any, ...], jit: Mapping[str, Any] | None = None
+) -> tuple[str, dict[str, int]]:
+    """(the partitioned module, {mesh axis: size}). Raises TraceError."""
+    import jax
+
+    jitted = jax.jit(fn, **(jit or {}))
+    axes = _axes((args, jit or {}), jitted, args)
+    n = math.prod(axes.values())
+    try:
+        if _here((args, jit or {})) and len(jax.devices("cpu")) >= n:
+            with tempfile.TemporaryDirectory(prefix="costtrace-") as folder:
+                jitted.lower(*args).compile(compiler_options={**OPTIONS, "xla_dump_to": folder})
+                return dumped(Path(folder)), axes
+        from costtrace.target.program import lowered
+
+        program = lowered(fn, args, "cpu", jit)
+    except TraceError:
+        raise
+    except Exception as e:  # the user's function, and jax's lowering, may raise anything
+        said = str(e).strip().partition("\n")[0].rstrip(".")
+        raise TraceError(
+            f"{arguments.name_of(fn)} cannot be partitioned over {_written(axes)}: {type(e).__name__}: {said}"
+        ) from e
+    return _forced(program.artifact, axes, program.name), axes
+
+
+def on_chip(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    chip: Chip,
+    jit: Mapping[str, Any] | None = None,
+    topology: str | None = None,
+    **limits: Any,
+) -> tuple[Module, dict[str, int]]:
+    """(what the chip's own compiler made of the sharded program, {mesh axis: size}); shardings over an AbstractMesh.
+
+    Raises UsageError where no compiler is set up, CompileError where it fails, TraceError where jax cannot lower it.
+    """
+    from costtrace.target import compiler
+    from costtrace.target.program import lowered
+
+    program = lowered(fn, args, compiler.platform(chip), jit)
+    axes = _axes((args, jit or {}), None, args) if _shardings((args, jit or {})) else program.mesh
+    program = replace(program, mesh=axes)
+    (answer,) = compiler.ask([compiler.Question(program, chip, topology)], **limits)
+    return answer.module, axes
+
+
+def dumped(folder: Path) -> str:
+    """The module that XLA wrote after partitioning. Raises TraceError where it wrote none."""
+    found = sorted(folder.glob(f"*{DUMPED}*.txt"), key=lambda path: path.stat().st_size)
+    if not found:
+        raise TraceError("XLA wrote no partitioned module: this jaxlib names the pass otherwise; use jax 0.10 or newer")
+    return found[-1].read_text()
+
+
+def _forced(artifact: bytes, axes: dict[str, int], name: str) -> str:
+    """The same in a process of its own, with as many host devices as the mesh has."""
+    n = math.prod(axes.values())
+    with tempfile.TemporaryDirectory(prefix="costtrace-") as place:
+        folder = Path(place)
+        (folder / "program.bin").write_bytes(artifact)
+        (folder / "request.json").write_text(json.dumps({"axes": axes, "options": OPTIONS}))
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("XLA_", "JAX_", "TPU_"))}
+        flags = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={n}", "JAX_PLATFORMS": "cpu"}
+        done = subprocess.run([sys.executable, "-I", str(CHILD), place], env={**kept, **flags},
+                              capture_output=True, text=True, check=False)  # fmt: skip
+        if done.returncode:
+            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+            raise TraceError(f"{name} cannot be partitioned over {_written(axes)}: {last[:200]}")
+        return dumped(folder / "dump")
+
+
+def _written(axes: Mapping[str, int]) -> str:
+    return ", ".join(f"{k}={v}" for k, v in axes.items())
+
+
+def _shardings(tree: Any) -> list[Any]:
+    import jax
+
+    leaves = jax.tree.leaves(tree, is_leaf=lambda x: hasattr(x, "num_devices"))
+    found = [leaf if hasattr(leaf, "num_devices") else getattr(leaf, "sharding", None) for leaf in leaves]
+    return [s for s in found if getattr(s, "mesh", None) is not None]
+
+
+def _axes(tree: Any, jitted: Any, args: tuple[Any, ...]) -> dict[str, int]:
+    """The mesh that the shardings are over: of jit, of the arguments, or inside the function."""
+    meshes = [s.mesh for s in _shardings(tree)]
+    if not meshes:
+        inside = [e.params.get("sharding") for e in jitted.trace(*args).jaxpr.jaxpr.eqns]
+        meshes = [s.mesh for s in inside if getattr(s, "mesh", None) is not None]
+    if not meshes:
+        return {"devices": 1}
+    largest = max(meshes, key=lambda m: m.size)
+    return {str(axis): int(n) for axis, n in largest.shape.items()}
+
+
+def _here(tree: Any) -> bool:
+    """True where the shardings name devices of this process that are CPUs."""
+    from jax.sharding import AbstractMesh
+
+    meshes = [s.mesh for s in _shardings(tree)]
+    return all(not isinstance(m, AbstractMesh) and m.devices.flat[0].platform == "cpu" for m in meshes)
+
+
+# -- reading the module
+
+
+def collectives(module: Module, axes: Mapping[str, int]) -> list[Collective]:
+    """Every collective of the module by kind, axis, scope and size, with how often it runs."""
+    counts: dict[tuple[str, str, str, int, int], int] = defaultdict(int)
+    for k in kernel.kernels(module).all:
+        if found := _collective(module, k, axes):
+            counts[found.kind, found.axis, found.scope, found.nbytes, found.local] += found.count
+    return [Collective(kind, axis, scope, n, nbytes, local) for (kind, axis, scope, nbytes, local), n in counts.items()]
+
+
+def _collective(module: Module, k: kernel.Kernel, axes: Mapping[str, int]) -> Collective | None:
+    i, kind = k.instruction, KINDS.get(k.collective)
+    computation = k.computation
+    if i.opcode == "fusion":  # the TPU compiler's reduce-scatter: an all-reduce of which a chip keeps a slice
+        computation = module.computations[i.called("calls")[0]]
+        inside = next((each for each in computation if each.opcode in KINDS), None)
+        if inside is None:
+            return None
+        i, kind = inside, KINDS[inside.opcode]
+        if kind == mesh.ALL_REDUCE and sum(s.nbytes for s in k.instruction.results) < sum(s.nbytes for s in i.results):
+            kind = mesh.REDUCE_SCATTER
+    if kind is None:
+        return None
+    local = sum(s.nbytes for each in computation.shapes_of(i) for s in each)
+    axis, n = _axis(i, axes)
+    if n == 1:
+        return None
+    nbytes = math.ceil(mesh.sent(kind, mesh.PRICES[kind].whole(local, n), n) - 1e-6)
+    return Collective(kind, axis, opname.scope_of(k.op_name), k.repeat, nbytes, local)
+
+
+_MESH = re.compile(r"replica_groups=\{?mesh\[([^\]]*)\]\s*\{([^}]*)\}")
+_IOTA = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+_LISTED = re.compile(r"replica_groups=\{(\{[\d,{} ]*\})\}")
+_PAIRS = re.compile(r"source_target_pairs=\{(\{[\d,{} ]*\})\}")
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(n) for n in re.findall(r"\d+", text)]
+
+
+def groups(i: Instruction, n: int) -> list[list[int]]:
+    """The devices of each group of a collective, of `n` in all; a permute's pairs."""
+    text = i.attributes
+    if found := _MESH.search(text):
+        sizes = dict(re.findall(r"'([^']+)'=(\d+)", found[1]))
+        names = list(sizes)
+        grid = np.arange(n).reshape([int(s) for s in sizes.values()])
+        inside = [names.index(a) for a in re.findall(r"'([^']+)'", found[2])]
+        rest = [d for d in range(len(names)) if d not in inside]
+        width = math.prod(grid.shape[d] for d in inside)
+        return [list(map(int, row)) for row in grid.transpose(*rest, *inside).reshape(-1, width)]
+    if found := _IOTA.search(text):
+        shape, dims = _numbers(found[1]), _numbers(found[2])
+        order = _numbers(found[3]) if found[3] else list(range(len(dims)))
+        return [list(map(int, row)) for row in np.arange(n).reshape(dims).transpose(order).reshape(shape)]
+    if found := _PAIRS.search(text) or _LISTED.search(text):
+        return [_numbers(part) for part in re.findall(r"\{([\d, ]+)\}", found[1])]
+    return [list(range(n))]
+
+
+def _axis(i: Instruction, axes: Mapping[str, int]) -> tuple[str, int]:
+    """(the mesh axes that a collective runs over, "r,d" for two; the size of a group)."""
+    n, names = math.prod(axes.values()), list(axes)
+    found = groups(i, n)
+    grid = np.arange(n).reshape(list(axes.values()))
+    if i.opcode.startswith("collective-permute"):
+        differ = {d for a, b in found for d, (x, y) in enumerate(zip(*(np.argwhere(grid == v)[0] for v in (a, b)),
+                                                                     strict=True)) if x != y}  # fmt: skip
+        return ",".join(names[d] for d in sorted(differ)) or names[0], 2 if differ else 1
+    wanted = {frozenset(g) for g in found}
+    for count in range(1, len(names) + 1):
+        for some in itertools.combinations(range(len(names)), count):
+            rest = [d for d in range(len(names)) if d not in some]
+            width = math.prod(grid.shape[d] for d in some)
+            if {frozenset(map(int, row)) for row in grid.transpose(*rest, *some).reshape(-1, width)} == wanted:
+                return ",".join(names[d] for d in some if grid.shape[d] > 1) or names[some[0]], len(found[0])
+    return ",".join(names), len(found[0])
+
+
+def counted(module: Module, axes: Mapping[str, int], name: str, parameters: int = 0) -> Profile:
+    """One device's profile from a partitioned module."""
+    walked = kernel.kernels(module)
+    sums: dict[tuple[str, str, str, str], list[Cost]] = defaultdict(list)
+    notes, unknown = list(walked.notes), False
+    for k in walked.all:
+        scope = opname.scope_of(k.op_name)
+        opcode = k.instruction.opcode.removesuffix("-start")
+        dtype = next((NAMES.get(s.dtype, s.dtype) for each in k.computation.shapes_of(k.instruction) for s in each), "")
+        if k.work.unknown:
+            unknown = True
+            notes.append(Note("unknown-primitive", scope, f"no arithmetic known of {k.work.unknown[0]}: bytes only"))
+        cost = _cost(module, k, opcode, axes)
+        sums[scope, opcode, dtype, UNKNOWN if k.work.unknown else EXACT].append(cost * k.repeat)
+    held = [s for i in (*module.entry.parameters, module.entry.instructions[module.entry.root]) for s in i.results]
+    once = sum(s.nbytes for s in held)
+    records = [Record(scope, FORWARD, opcode, dtype, status, len(costs), 0, total(costs))
+               for (scope, opcode, dtype, status), costs in sums.items()]  # fmt: skip
+    by_scope: dict[str, list[Cost]] = {"": []}
+    for r in records:
+        parts = r.scope.split("/") if r.scope else []
+        for depth in range(len(parts) + 1):
+            by_scope.setdefault("/".join(parts[:depth]), []).append(r.cost)
+    costs = {path: _whole(total(some)) for path, some in by_scope.items()}
+    costs[""] = costs[""].replace(bytes_fused=once)
+    said = f"one of {math.prod(axes.values())} devices, as XLA's partitioner leaves the program; scoped bytes: unfused"
+    notes.append(Note("partitioned", "", said))
+    status = UNKNOWN if unknown or any(n.kind == "unknown-trip" for n in notes) else EXACT
+    if status == EXACT and any(n.kind == "branch" for n in notes):
+        status = MODELLED
+    return Profile(name, costs[""], status, list(dict.fromkeys(notes)), parameters, Peak(once, "", "arguments", []),
+                   records, costs, dict.fromkeys(costs, 1), {}, costs[""].flops, {}, {})  # fmt: skip
+
+
+def _whole(cost: Cost) -> Cost:
+    return cost.replace(bytes_fused=cost.bytes_unfused, bytes_scoped=cost.bytes_unfused)
+
+
+def _cost(module: Module, k: kernel.Kernel, opcode: str, axes: Mapping[str, int]) -> Cost:
+    products = {NAMES.get(dtype, dtype): n for dtype, n in k.work.dtypes}
+    vector = k.work.vector_flops
+    results = k.instruction.results
+    dtype = NAMES.get(results[0].dtype, results[0].dtype) if results else ""
+    integers = 0
+    if opcode in INTEGER and results and results[0].dtype.startswith(("s", "u", "pred")):
+        integers = results[0].size
+    cost = Cost(
+        matmul_flops=0 if opcode == "convolution" else k.work.matmul_flops,
+        conv_flops=k.work.matmul_flops if opcode == "convolution" else 0,
+        vector_flops=vector, transcendentals=k.work.transcendentals, integer_ops=integers, by_dtype=products,
+        vector_by_dtype={dtype: vector} if vector else {}, bytes_unfused=k.traffic.hbm,
+    )  # fmt: skip
+    if found := _collective(module, k, axes):
+        cost = cost.replace(collective_bytes=found.nbytes, collective_bytes_by_axis={found.axis: found.nbytes})
+    return cost

@@ -1,0 +1,101 @@
+"""Depth in parts: each chip has some of the layers that a program's loops step through. No jax here.
+
+A layer is one trip of a loop over stacked parameters. Chips hold equal runs of layers, in order; what is outside the
+loops is the first chip's. The batch goes through in microbatches: with M of them over N chips the chips work M of
+M + N - 1 turns (Huang et al., "GPipe", arXiv:1811.06965, section 2.3). One image over 8 chips idles 7/8 of the time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from costtrace.core import Cost, Frame, Trace, Value, total
+from costtrace.mesh import PERMUTE, Collective
+from costtrace.profiler import Prices
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """A loop over layers: its trips, the cost and the parameter bytes of one, and the bytes of its carry."""
+
+    trips: int
+    cost: Cost
+    weight_bytes: int
+    carry_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """One chip's part, the busiest one's. `hand_over`: bytes of the activation between two chips, all microbatches."""
+
+    share: float
+    layers: int
+    weight_bytes: int
+    hand_over: int
+
+
+def loops(trace: Trace) -> list[Layers]:
+    """The outermost loops that step through parameters, in order of execution."""
+    prices = Prices()
+    found: dict[Frame, list[Value]] = {}
+    costs: dict[Frame, list[Cost]] = {}
+    for op in trace.ops:
+        outer = [f for f in op.frame.up() if f.kind == "loop"]
+        if not outer:
+            continue
+        loop = outer[-1]
+        costs.setdefault(loop, []).append(prices(op).cost * (op.repeat // loop.trips))
+        for v in op.inputs:
+            edge = v.edge
+            if edge is not None and edge.kind == "row" and edge.loop is loop and edge.source.weight:
+                rows = found.setdefault(loop, [])
+                if v not in rows:
+                    rows.append(v)
+    out = []
+    for loop, rows in found.items():
+        carry = sum(c.inner.nbytes for c in trace.carries if c.loop is loop)
+        out.append(Layers(loop.trips, total(costs[loop]), sum(v.nbytes for v in rows), carry))
+    return out
+
+
+def deep(trace: Trace, whole: Cost, held: int, n: int) -> Depth | None:
+    """The busiest of `n` chips (`held`: bytes of all parameters); None where the program has no loop over layers."""
+    found = loops(trace)
+    if not found:
+        return None
+    layers = [each for each in found for _ in range(each.trips)]
+    run = -(-len(layers) // n)
+    chunks = [layers[i : i + run] for i in range(0, len(layers), run)]
+    flops = [sum(x.cost.flops for x in chunk) for chunk in chunks]
+    outside = whole.flops - sum(flops)
+    flops[0] += outside
+    busiest = max(range(len(chunks)), key=flops.__getitem__)
+    layered = sum(x.weight_bytes for x in layers)
+    mine = sum(x.weight_bytes for x in chunks[busiest]) + (0 if busiest else held - layered)
+    share = flops[busiest] / max(1, whole.flops)
+    return Depth(share, len(chunks[busiest]), mine, max(x.carry_bytes for x in layers))
+
+
+def bubble(n: int, microbatches: int) -> float:
+    """Turns over the turns in which a chip works: (M + N - 1) / M."""
+    return (microbatches + n - 1) / microbatches
+
+
+def handed(depth: Depth, axis: str, calls: int, microbatches: int) -> Collective:
+    """The boundary activation, to the next chip."""
+    nbytes = -(-depth.hand_over // microbatches)
+    return Collective(PERMUTE, axis, "", calls * microbatches, nbytes, nbytes)
+
+
+def parted(cost: Cost, depth: Depth, weights: int) -> Cost:
+    """One chip's cost: its share of the work, its own layers' parameters."""
+
+    def scaled(n: int) -> int:
+        return round(n * depth.share)
+
+    tables = {k: {d: scaled(v) for d, v in getattr(cost, k).items()} for k in ("by_dtype", "vector_by_dtype")}
+    counts = {k: scaled(getattr(cost, k)) for k in ("matmul_flops", "conv_flops", "vector_flops", "transcendentals",
+                                                    "integer_ops", "linalg_flops", "fft_flops")}  # fmt: skip
+    mine = round(weights * depth.share) if weights else 0
+    moved = {k: scaled(getattr(cost, k)) for k in ("bytes_fused", "bytes_scoped", "bytes_unfused")}
+    return cost.replace(**counts, **tables, **moved, weight_bytes=mine)

@@ -1,0 +1,165 @@
+"""A diff and a budget check -> plain data, tables and text; Markdown is what a comment on a pull request shows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from costtrace import units
+from costtrace.budget import Line
+from costtrace.diff import SAME, SHOWN, Change
+from costtrace.figure import QUANTITIES, Figures
+from costtrace.report import table
+from costtrace.report.document import SCHEMA, Document
+from costtrace.report.table import Column, Table
+from costtrace.report.text import wrapped
+from costtrace.version import __version__
+
+Pair = tuple[float | None, float | None]
+ROWS = 20
+"""Changes that a page shows without -v."""
+
+
+def _head() -> Document:
+    return {"schema": SCHEMA, "costtrace": __version__}
+
+
+def document(
+    before: Figures, after: Figures, changes: Sequence[Change], totals: dict[str, Pair], quantity: str
+) -> Document:
+    """Every scope that differs, in the order of `changes`; seconds and counts are of all calls."""
+    return _head() | {
+        "before": {"title": before.title, "chip": before.chip.name},
+        "after": {"title": after.title, "chip": after.chip.name},
+        "quantity": quantity,
+        "total": {q: _pair(*pair) for q, pair in totals.items()},
+        "rows": [
+            {"stage": c.stage, "scope": c.scope, "verdict": c.verdict, **{q: _pair(*c.values[q]) for q in SHOWN}}
+            for c in changes
+            if c.verdict != SAME
+        ],
+        "same": sum(c.verdict == SAME for c in changes),
+    }
+
+
+def _pair(before: float | None, after: float | None) -> Document:
+    return {"before": before, "after": after}
+
+
+def printed(doc: Document, form: str, verbose: bool = False) -> str:
+    """The document of a diff in one of report.output.FORMATS."""
+    quantity, rows = doc["quantity"], doc["rows"]
+    if form == "json":
+        return json.dumps(doc, indent=2)
+    if form in table.DATA:
+        return table.FORMATS[form](_flat(rows))
+    shown = rows if verbose else rows[:ROWS]
+    made = table.FORMATS[form](_changes(shown, quantity)) if shown else "no scope differs"
+    head = [f"before: {_named(doc['before'])}", f"after: {_named(doc['after'])}"]
+    sums = [_told(q, pair) for q, pair in doc["total"].items() if pair["before"] != pair["after"]]
+    foot = [f"all calls: {', '.join(sums)}"] if sums else ["all calls: the same"]
+    foot += [f"{len(rows) - len(shown)} more scopes differ: -v shows them"] if len(shown) < len(rows) else []
+    foot += [f"{doc['same']} scopes are the same"] if doc["same"] else []
+    if form == "text":
+        head, foot = ([line for text in some for line in wrapped(text)] for some in (head, foot))
+        return "\n".join([*head, "", made, "", *foot])
+    if form != "md":
+        return made
+    return "\n\n".join([*(f"- {_code(line)}" for line in head), made, *(f"{_code(line)}" for line in foot)])
+
+
+def _code(line: str) -> str:
+    return line.replace("|", "\\|").replace("<", "&lt;").replace("_", "\\_").replace("*", "\\*")
+
+
+def _named(side: Document) -> str:
+    return f"{side['title']} on {side['chip']}"
+
+
+def _told(quantity: str, pair: Document) -> str:
+    unit = QUANTITIES[quantity].unit
+    before, after = pair["before"], pair["after"]
+    change = f" ({_percent(before, after)})" if before and after is not None else ""
+    return f"{quantity} {units.text(before, unit)} to {units.text(after, unit)}{change}"
+
+
+def _percent(before: float, after: float) -> str:
+    share = 100 * (after - before) / before
+    return f"{share:+.1f} %" if abs(share) >= 0.05 else f"{share:+.1g} %"
+
+
+def _changes(rows: Sequence[Document], quantity: str) -> Table:
+    unit = QUANTITIES[quantity].unit
+    others = [q for q in ("flops", "bytes_scoped", "pessimistic_s") if q != quantity]
+    columns = [Column("part", "part"), Column("before", "before", unit), Column("after", "after", unit),
+               Column("change", "change", unit), Column("percent", "change", "%")]  # fmt: skip
+    columns += [Column(q, f"change {QUANTITIES[q].unit and _HEADS[q]}", QUANTITIES[q].unit) for q in others]
+    cells: list[list[Any]] = []
+    for row in rows:
+        pair = row[quantity]
+        before, after = pair["before"], pair["after"]
+        mark = {"added": " (new)", "removed": " (gone)"}.get(row["verdict"], "")
+        cells.append([
+            f"{row['stage']}: {row['scope']}{mark}", before if before is not None else "-",
+            after if after is not None else "-", (after or 0) - (before or 0),
+            (after - before) / before if before and after is not None else "-",
+            *((row[q]["after"] or 0) - (row[q]["before"] or 0) for q in others),
+        ])  # fmt: skip
+    return Table(tuple(columns), cells)
+
+
+_HEADS = {"flops": "", "bytes_scoped": "scoped", "pessimistic_s": "time"}
+
+
+def _flat(rows: Sequence[Document]) -> Table:
+    keys = ["stage", "scope", "verdict", *(f"{q}_{side}" for q in SHOWN for side in ("before", "after"))]
+    return Table(
+        tuple(Column(k, k) for k in keys),
+        [[r["stage"], r["scope"], r["verdict"], *(r[q][s] for q in SHOWN for s in ("before", "after"))] for r in rows],
+    )
+
+
+def check_document(some: Sequence[tuple[Figures, Sequence[Line]]]) -> Document:
+    """Every limit beside its figure, and whether all hold."""
+    rows = [
+        {
+            "program": figures.title, "chip": figures.chip.name, "stage": line.stage, "scope": line.scope,
+            "quantity": line.quantity, "unit": QUANTITIES[line.quantity].unit, "sign": line.sign,
+            "limit": line.limit, "value": line.value, "passed": line.passed,
+        }
+        for figures, lines in some
+        for line in lines
+    ]  # fmt: skip
+    return _head() | {"passed": all(row["passed"] for row in rows), "rows": rows}
+
+
+def check_printed(doc: Document, form: str) -> str:
+    """The document of a check: breaches first. Markdown begins with a line that says whether it passed."""
+    if form == "json":
+        return json.dumps(doc, indent=2)
+    rows = sorted(doc["rows"], key=lambda row: bool(row["passed"]))
+    if form in table.DATA:
+        keys = list(rows[0]) if rows else ["passed"]
+        return table.FORMATS[form](Table(tuple(Column(k, k) for k in keys), [[r[k] for k in keys] for r in rows]))
+    broken = sum(not row["passed"] for row in rows)
+    columns = tuple(Column(k, k) for k in ("part", "quantity", "figure", "limit", "over", "verdict"))
+    made = table.FORMATS[form](Table(columns, [_cells(row) for row in rows]))
+    programs = ", ".join(dict.fromkeys(f"{row['program']} on {row['chip']}" for row in rows))
+    said = f"{broken} of {len(rows)} limits do not hold" if broken else f"all {len(rows)} limits hold"
+    if form == "md":
+        return f"**costtrace: {said}** for {_code(programs)}\n\n{made}"
+    if form != "text":
+        return made
+    return "\n".join([*wrapped(f"{programs}: {said}"), "", made])
+
+
+def _cells(row: Document) -> list[Any]:
+    place = ": ".join(part for part in (row["stage"], row["scope"]) if part) or "all calls"
+    value, limit = (units.text(row[key], row["unit"]) for key in ("value", "limit"))
+    if value == limit and row["value"] != row["limit"]:
+        value, limit = (f"{row[key]:,} {row['unit']}" for key in ("value", "limit"))
+    over = _percent(row["limit"], row["value"]) if row["limit"] and row["value"] is not None else "-"
+    verdict = {True: "holds", False: "broken", None: "unknown"}[row["passed"]]
+    sign = "" if row["sign"] == "<=" else f"{row['sign']} "
+    return [place, row["quantity"], value, f"{sign}{limit}", over, verdict]

@@ -1,0 +1,214 @@
+"""Placed strategies -> the document of `--chips`, and its pages: one line each, the best one's parts, a scaling table.
+
+Two columns of seconds: `traced`, on the chip's real network, every call of every stage; `hand`, one ring over all of a
+chip's links and the collectives of each stage counted once, as a report's back of an envelope has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from costtrace import mesh, roofline, units
+from costtrace.chip import Chip
+from costtrace.report.document import SCHEMA, Document, plain
+from costtrace.report.table import Column, Table, lines, shown
+from costtrace.report.text import wrapped, written
+from costtrace.sharding import STRATEGIES, Placed
+from costtrace.version import __version__
+
+LEGEND = """work: each stage's floor on one chip; floor: work and links overlapped; in turn: not; hand: FLOPs at peak
+plus each stage's collectives once, over one ring of all links. ! does not fit or divide."""
+SHOWN = 12
+"""Collectives that a page shows, the longest first."""
+PROBLEMS = 6
+
+
+def document(model: str, config: Mapping[str, Any], chip: Chip, placed: Sequence[Placed]) -> Document:
+    """The answer for some strategies and numbers of chips, best first, as the JSON contract has it."""
+    return {
+        "schema": SCHEMA,
+        "costtrace": __version__,
+        "model": model,
+        "config": plain(config),
+        "chip": chip.name,
+        "chip_title": chip.title,
+        "strategies": [entry(p) for p in placed],
+    }
+
+
+def entry(p: Placed) -> Document:
+    """One strategy on one mesh. Seconds are of all calls; `floor_s` overlaps work and links, `serial_s` does not."""
+    chip = p.mesh.chip
+    return {
+        "name": p.name,
+        "mesh": dict(p.mesh.axes),
+        "slice": "x".join(map(str, p.mesh.shape)),
+        "chips": p.mesh.chips,
+        "cost_per_chip": p.cost.to_dict(),
+        "peak_bytes": p.peak_bytes,
+        "fits": p.fits,
+        "blocked": p.blocked,
+        "collectives": [
+            {
+                "kind": c.kind,
+                "axis": c.axis,
+                "scope": c.scope,
+                "count": c.count,
+                "bytes_sent": c.bytes_sent,
+                "time_s": c.count * (price := p.mesh.price(c)).seconds,
+                "bandwidth_s": c.count * price.bandwidth_s,
+                "latency_s": c.count * price.latency_s,
+                "formula": price.formula,
+            }
+            for c in p.collectives
+        ],
+        "collective_s": p.link_s(),
+        "work_s": p.work_s(),
+        "floor_s": p.floor_s(),
+        "serial_s": p.serial_s(),
+        "percent_of_peak": p.percent_of_peak(),
+        "hand": hand(p),
+        "problems": p.problems,
+        "divisions": [
+            {
+                "stage": stage,
+                "kind": d.kind,
+                "size": d.size,
+                "chips": d.chips,
+                "each": d.each,
+                "padded": d.padded,
+                "tokens_percent": 100 * d.more,
+                "attention_percent": 100 * d.squared,
+                "text": str(d),
+            }
+            for stage, d in p.divisions
+        ],
+        "stages": [
+            {
+                "name": s.name,
+                "calls": s.calls,
+                "cost_per_chip": s.total.to_dict(),
+                "peak_bytes": s.peak.nbytes,
+                "work_s": s.bubble
+                * roofline.times(s.total.replace(collective_bytes=0), chip, s.total.bytes_fused).seconds,
+                "bubble": s.bubble,
+            }
+            for s in p.stages
+        ],
+    }
+
+
+def hand(p: Placed) -> Document:
+    """The envelope's arithmetic on the traced counts: FLOPs over all chips at peak, and each stage's collectives once,
+    over one ring of all links. None where the chip has no links."""
+    chip, n = p.mesh.chip, p.mesh.chips
+    compute = roofline.times(p.whole.replace(collective_bytes=0), chip, 0).terms.get("compute", 0.0) / n
+    rate = chip.link_bytes_per_s
+    once = None if rate is None else sum(s.total.collective_bytes for s in p.stages) / rate
+    whole = None if once is None else compute + once
+    return {"compute_s": compute, "collective_s": once, "floor_s": whole,
+            "percent_of_peak": 100 * compute / whole if whole else None}  # fmt: skip
+
+
+_COLUMNS = (
+    Column("strategy", "strategy"),
+    Column("mesh", "mesh"),
+    Column("flops", "a chip", "FLOP"),
+    Column("weights", "weights", "B"),
+    Column("peak", "peak", "B"),
+    Column("sent", "sent", "B"),
+    Column("work", "work", "s"),
+    Column("link", "links", "s"),
+    Column("floor", "floor", "s"),
+    Column("serial", "in turn", "s"),
+    Column("percent", "of peak", "%"),
+    Column("hand", "hand", "s"),
+)
+
+
+def _row(s: Document) -> list[Any]:
+    cost = s["cost_per_chip"]
+    mark = "" if s["fits"] and not s["blocked"] else " !"
+    where = ",".join(f"{axis}={n}" for axis, n in s["mesh"].items())
+    weights = max((stage["cost_per_chip"]["weight_bytes"] for stage in s["stages"]), default=0)
+    return [s["name"] + mark, f"{where} ({s['slice']})", cost["flops"], weights, s["peak_bytes"],
+            sum(c["bytes_sent"] for c in s["collectives"]), s["work_s"], s["collective_s"], s["floor_s"], s["serial_s"],
+            s["percent_of_peak"] / 100, s["hand"]["floor_s"]]  # fmt: skip
+
+
+def table(doc: Document) -> Table:
+    """One line a strategy and mesh, as they are ranked."""
+    return Table(_COLUMNS, [_row(s) for s in doc["strategies"]])
+
+
+def page(doc: Document) -> str:
+    """The table; then, where one number of chips was asked for, the best strategy's parts and collectives."""
+    config = ", ".join(f"{key} {written(value)}" for key, value in doc["config"].items())
+    out = [*wrapped(f"{doc['model']}: {config}"), *wrapped(f"on {doc['chip_title']}, all calls, at peak rates"), ""]
+    out += [f"  {line}".rstrip() for line in lines(shown(table(doc)))]
+    strategies = doc["strategies"]
+    if strategies and len({s["chips"] for s in strategies}) == 1:
+        out += ["", *_parts(strategies[0])]
+    out += ["", *_problems(strategies)]
+    out += wrapped(LEGEND)
+    return "\n".join(out)
+
+
+def _parts(s: Document) -> Iterator[str]:
+    yield f"{s['name']}, one chip:"
+    columns = (Column("stage", "stage"), Column("flops", "", "FLOP"), Column("weight", "weight", "B"),
+               Column("fused", "fused", "B"), Column("peak", "peak", "B"), Column("work", "one call", "s"))  # fmt: skip
+    rows = [[f"{part['name']} x{part['calls']}", cost["flops"], cost["weight_bytes"], cost["bytes_fused"],
+             part["peak_bytes"], part["work_s"]]
+            for part in s["stages"] for cost in (part["cost_per_chip"],)]  # fmt: skip
+    yield from (f"  {line}".rstrip() for line in lines(shown(Table(columns, rows))))
+    yield from (line for d in s["divisions"] for line in wrapped(f"  {d['stage']}: {d['text']}", "    "))
+    moved = sorted(s["collectives"], key=lambda c: -c["time_s"])
+    if not moved:
+        return
+    yield ""
+    heads = ("collective", "axis", "scope", "times")
+    links = (Column("sent", "sent", "B"), Column("bandwidth", "bandwidth", "s"), Column("latency", "latency", "s"))
+    rows = [[c["kind"], c["axis"], c["scope"] or ".", str(c["count"]), c["bytes_sent"], c["bandwidth_s"],
+             c["latency_s"]] for c in moved[:SHOWN]]  # fmt: skip
+    rest = moved[SHOWN:]
+    if rest:
+        rows.append([f"{len(rest)} smaller", "", "", "", sum(c["bytes_sent"] for c in rest),
+                     sum(c["bandwidth_s"] for c in rest), sum(c["latency_s"] for c in rest)])  # fmt: skip
+    yield from (f"  {line}".rstrip() for line in lines(shown(Table((*(Column(h, h) for h in heads), *links), rows))))
+
+
+def _problems(strategies: Sequence[Document]) -> Iterator[str]:
+    for s in strategies:
+        for text in s["problems"][:PROBLEMS]:
+            yield from wrapped(f"{s['name']} x{s['chips']}: {text}")
+        if len(s["problems"]) > PROBLEMS:
+            yield f"{s['name']} x{s['chips']}: {len(s['problems']) - PROBLEMS} more: --format json"
+
+
+def explain(p: Placed) -> Iterator[str]:
+    """Each collective's price as a formula with its values, then the numbers' sources."""
+    chip = p.mesh.chip
+    axes, slice_ = ", ".join(f"{k}={n}" for k, n in p.mesh.axes.items()), "x".join(map(str, p.mesh.shape))
+    yield f"{p.name} on {p.mesh.chips} {chip.title}: {axes} on a slice of {slice_}"
+    yield f"work {units.text(p.work_s(), 's')}, links {units.text(p.link_s(), 's')}"
+    for c in sorted(p.collectives, key=lambda c: -c.bytes_sent):
+        price = p.mesh.price(c)
+        where, seconds = c.scope or ".", units.text(price.seconds, "s")
+        yield f"{where}: {c.count} x {c.kind} over {c.axis}: {price.formula} = {seconds}"
+        if chip.link_bytes_per_s:
+            n = p.mesh.group(c.axis).size
+            whole = mesh.PRICES[c.kind].whole(c.local, n)
+            by_hand = mesh.hand(c.kind, whole, n, chip)
+            yield f"    by hand: {by_hand.formula} = {units.text(by_hand.seconds, 's')}"
+    for key in ("link.count", "link.bandwidth", "link.latency", "scale_out.bandwidth"):
+        number = chip.number(key)
+        if number is not None:
+            yield f"{chip.name} {key} = {number.cite()}"
+    yield f"formulas: {mesh.SOURCE}"
+
+
+def named() -> str:
+    """The strategies for --help."""
+    return "; ".join(f"{name}: {s.words}" for name, s in STRATEGIES.items())

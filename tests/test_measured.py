@@ -1,0 +1,53 @@
+"""Measurements as data: sources, errors, bands."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from costtrace import chip
+from costtrace.errors import FormatError
+from costtrace.evidence import measured
+from costtrace.report import validate
+
+
+def test_measurements_load_with_source_and_derivation() -> None:
+    rows = measured.measurements()
+    assert {row.id for row in rows} >= {"v6e-klein-dit", "v6e-klein-vae", "v6e-klein-text", "l4-klein-dit"}
+    assert all(row.source and row.derivation and row.date and row.formulation for row in rows)
+    assert all(chip.load(row.chip) for row in rows)
+
+
+def test_errors_weigh_twice_and_half_the_same() -> None:
+    assert measured.error(2.0, 1.0) == measured.error(0.5, 1.0) == pytest.approx(math.log(2))
+    rows = measured.measurements()
+    device = [measured.Validation(r, r.measured_s / 4, r.measured_s * 2) for r in rows if r.device]
+    other = [measured.Validation(r, r.measured_s / 99, None) for r in rows if not r.device]
+    found = measured.document(device + other, {"schema": "s", "costtrace": "v"})
+    assert found["mean_error_floor"] == pytest.approx(math.log(4))
+    assert found["mean_error_predicted"] == pytest.approx(math.log(2))
+    assert {"id", "chip", "stage", "measured_s", "floor_s", "predicted_s", "source"} <= set(found["rows"][0])
+    assert all(band["low"] == 0.5 and band["high"] == 1.0 for band in found["bands"])
+    text = validate.printed({**found, "left_out": ["x: no compiler"]}, "text")
+    assert "4.00x" in text and "2.00x" in text and "note: x: no compiler" in text
+    assert len(validate.printed(found, "csv").splitlines()) == 1 + len(rows)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (('time = "39.41 ms"', 'time = "39.41"'), "no unit"),
+        (('tag = "M"', 'tag = "D"'), "a measurement has M"),
+        (('source = "report"', 'source = "memory"'), "does not name"),
+        (("device = true", "device = false"), "`why`"),
+        (("[[row]]", "[[row]]\nextra = 1"), "unknown field"),
+    ],
+)
+def test_a_measurement_without_its_source_does_not_load(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    text = (measured.folder() / "klein.toml").read_text()
+    (tmp_path / "x.toml").write_text(text.replace(*change, 1))
+    with pytest.raises(FormatError, match=message) as e:
+        measured.load(tmp_path / "x.toml")
+    assert "measurements/x.toml" in str(e.value)
