@@ -214,6 +214,8 @@ def touch(*primitives: str) -> Callable[[Touch], Touch]:
 
 def touched(op: Op, regions: list[Region]) -> list[Region | bool]:
     """The region of each operand that `op` needs for `regions` of its results (False: nothing)."""
+    if op.priced is not None and any(op.priced.touched):
+        return [FULL if n is None else Some(n, hash((id(op), i)), fixed=True) for i, n in enumerate(op.priced.touched)]
     f = TOUCHES.get(op.primitive)
     if f is not None:
         return f(op, regions[0] if len(regions) == 1 else FULL)
@@ -299,9 +301,10 @@ for _name in ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_a
 
 def _window(v: Value, index: Value, dims: tuple[int, ...], sizes: dict[int, int]) -> Box | None:
     """The box of `v` of the given sizes at one index vector over `dims`, if the index is written in the program."""
-    if index.literal is None or index.size != len(dims):
+    known = index.literal if index.literal is not None else index.index
+    if known is None or index.size != len(dims):
         return None
-    at = [int(n) for n in np.ravel(index.literal)]
+    at = [int(n) for n in np.ravel(known)]
     start = {d: min(max(n, 0), v.shape[d] - sizes[d]) for d, n in zip(dims, at, strict=True)}
     return tuple((start.get(d, 0), start.get(d, 0) + sizes[d]) for d in range(len(v.shape)))
 

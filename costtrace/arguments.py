@@ -71,6 +71,32 @@ def wide_types(args: tuple[Any, ...]) -> contextlib.AbstractContextManager[Any]:
     return jax.enable_x64(True) if any(str(x.dtype) in WIDE for x in leaves) else contextlib.nullcontext()
 
 
+def closed_over(
+    fn: Callable[..., Any], args: tuple[Any, ...], jit: Mapping[str, Any] | None
+) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """(function of the arrays alone, `args` with None for the static ones): a number, a text or a function among the
+    arguments is a constant of the program, as it is for jax.jit's static arguments."""
+    import jax
+
+    inner = jax.jit(fn, **jit) if jit else fn
+    leaves = [jax.tree.leaves(a) for a in args]
+    static = [bool(found) and not any(hasattr(x, "shape") for x in found) for found in leaves]
+    if not any(static):
+        return inner, args
+
+    def of_arrays(*given: Any) -> Any:
+        return inner(*(a if fixed else g for a, g, fixed in zip(args, given, static, strict=True)))
+
+    return of_arrays, tuple(None if fixed else a for a, fixed in zip(args, static, strict=True))
+
+
+def sharded(args: tuple[Any, ...]) -> bool:
+    """Whether an abstract argument carries a sharding over several devices."""
+    import jax
+
+    return any(getattr(getattr(x, "sharding", None), "num_devices", 1) > 1 for x in jax.tree.leaves(args))
+
+
 def weight_argument(fn: Callable[..., Any], args: tuple[Any, ...], weights: int | str | None) -> int | None:
     """Which positional argument holds the parameters: the one named, else the first if it is a container of arrays."""
     import jax
@@ -81,6 +107,8 @@ def weight_argument(fn: Callable[..., Any], args: tuple[Any, ...], weights: int 
             raise UsageError(f"weights={weights!r} names no argument of {name_of(fn)}: it takes {', '.join(names)}")
         weights = names.index(weights)
     if weights is not None:
+        if not isinstance(weights, int):
+            raise UsageError(f"weights={weights!r}: give one argument, by its position or its name")
         if not -len(args) <= weights < len(args):
             raise UsageError(f"weights={weights} names no argument: there are {len(args)}, counted from 0")
         return weights % len(args)

@@ -1,13 +1,13 @@
 """Figures held to limits: a budget file for `costtrace check`, and assert_cost for a test of one's own.
 
-    program = "klein:res=512x512"     # as `costtrace diff` takes it; --program replaces it
-    chip = "v6e"
+program = "klein:res=512x512"     # as `costtrace diff` takes it; --program replaces it
+chip = "v6e"
 
-    [[limit]]
-    stage = "dit"                     # left out: all stages and calls, or the only stage with the scope
-    scope = "double/mlp"              # left out: the whole stage
-    flops = "1.7 TFLOP"               # no sign: at most; "== 1.7 TFLOP", ">= 1 TFLOP"
-    bytes_scoped = "<= 3 GB"
+[[limit]]
+stage = "dit"                     # left out: all stages and calls, or the only stage with the scope
+scope = "double/mlp"              # left out: the whole stage
+flops = "1.7 TFLOP"               # no sign: at most; "== 1.7 TFLOP", ">= 1 TFLOP"
+bytes_scoped = "<= 3 GB"
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Bound:
 
 
 def bound(quantity: str, given: Any, default: str) -> Bound:
-    """"<= 3 GB", "3 GB" (with the sign `default`) or a number in the base unit. Raises UsageError."""
+    """ "<= 3 GB", "3 GB" (with the sign `default`) or a number in the base unit. Raises UsageError."""
     unit = figure.quantity_of(quantity).unit
     if isinstance(given, int | float) and not isinstance(given, bool):
         return Bound(default, given)

@@ -20,12 +20,13 @@ EXACT, MODELLED, UNKNOWN = "exact", "modelled", "unknown"
 class Value:
     """One array of the program: an op's result, an input, a constant, a literal or a loop's carry.
 
-    `bits` is the true width of an element (int4 is 4). `literal` is the Python value where it is written in the
-    program. `edge` is set where the value is another value seen through a loop's edge, which moves nothing.
+    `bits` is the true width of an element (int4 is 4). `literal` is the scalar where it is written in the program,
+    `index` the numbers of a small array put together from such scalars. `edge` is set where the value is another value seen through a loop's edge, which moves nothing.
     `weight` is the parameter's path where the value is a parameter. Identity is by object.
     """
 
-    __slots__ = ("shape", "dtype", "bits", "size", "kind", "literal", "edge", "weight", "name", "frame", "donated")
+    __slots__ = ("shape", "dtype", "bits", "size", "kind", "literal", "edge", "weight", "name", "frame", "donated",
+                 "index")  # fmt: skip
 
     def __init__(
         self,
@@ -45,6 +46,7 @@ class Value:
         self.size = math.prod(shape)
         self.literal, self.edge, self.weight, self.name = literal, edge, weight, name
         self.frame, self.donated = frame, donated
+        self.index: Any = None
 
     @property
     def nbytes(self) -> int:
@@ -280,3 +282,4 @@ class Priced:
     status: str = EXACT
     bytes_unfused: int | None = None  # streamed blocks of one run, where they are known
     why: str = ""  # the reason where the status is unknown
+    touched: tuple[int | None, ...] = ()  # elements of each operand that a kernel touches, None for all of them

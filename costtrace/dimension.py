@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from costtrace.core import Op, Trace, Value
+from costtrace.core import BACKWARD, Op, Trace, Value
 
 Labels = tuple["int | None", ...]
 
@@ -243,10 +243,12 @@ def convolution(op: Op) -> Dims:
 
 @dims("pad")
 def padded(op: Op) -> Dims:
-    """Filled on both sides, a dimension is about to be shifted: a chip needs as many rows of its neighbours."""
+    """Filled on both sides, a dimension is about to be shifted: a chip needs as many rows of its neighbours. The
+    derivative of a slice fills too, and shifts nothing."""
     config = op.params["padding_config"]
     labels = tuple(None if inner else d for d, (_, _, inner) in enumerate(config))
-    return Dims((labels, ()), (labels,), halo={d: a + b for d, (a, b, _) in enumerate(config) if a > 0 and b > 0})
+    halo = {d: a + b for d, (a, b, _) in enumerate(config) if a > 0 and b > 0 and op.phase != BACKWARD}
+    return Dims((labels, ()), (labels,), halo=halo)
 
 
 @dims(*COLLECTIVE)

@@ -164,7 +164,11 @@ def read(path: Path, chip: str | None = None) -> Figures:
         profile = Profile.from_json(text)
         return of_profiles(path.name, chips.load(chip or "v6e"), [(profile.name, 1, profile)])
     if schema != DOCUMENT or "stages" not in data:
-        more = "it has several runs: save them apart" if isinstance(data, dict) and "runs" in data else f"schema {schema!r}"
+        more = (
+            "it has several runs: save them apart"
+            if isinstance(data, dict) and "runs" in data
+            else f"schema {schema!r}"
+        )
         raise FormatError(f"{path} is no document of a model or a profile ({more}): save it with --format json")
     return of_document(data, path.name, chip)
 

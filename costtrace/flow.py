@@ -34,8 +34,7 @@ def scan(walk: Walk, eqn: Any, mask: tuple[bool, ...], operands: list[Value], at
     wanted, _ = dce.scan_masks(eqn, mask, walk.live)
     ends = walk.body(closed, operands[:consts] + state + xs, wanted, loop, phase)
     return _finals(walk, loop, start, state, ends[:carry], wanted, eqn.outvars[:carry]) + [
-        walk.value(v.aval, edge=Edge("stack", y, loop), frame=at)
-        for v, y in zip(eqn.outvars[carry:], ends[carry:], strict=True)
+        _across(walk, v.aval, "stack", y, loop) for v, y in zip(eqn.outvars[carry:], ends[carry:], strict=True)
     ]
 
 
@@ -59,7 +58,15 @@ def _finals(
     for s, c, e, u, v in zip(start, state, ends, used[: len(start)], outvars, strict=True):
         if c is not s and u:
             walk.out.carries.append(Carry(loop, s, c, e))
-        out.append(s if c is s else walk.value(v.aval, edge=Edge("last", e, loop), frame=loop.parent))
+        out.append(s if c is s else _across(walk, v.aval, "last", e, loop))
+    return out
+
+
+def _across(walk: Walk, aval: Any, kind: str, source: Value, loop: Frame) -> Value:
+    """What a loop makes, seen from outside; one device's part of it where the body ran under shard_map."""
+    out = walk.value(aval, edge=Edge(kind, source, loop), frame=loop.parent)
+    if kind == "last" and source.size != out.size:
+        return Value(source.shape, source.dtype, source.bits, edge=out.edge, frame=loop.parent)
     return out
 
 

@@ -177,8 +177,6 @@ class _Fold:
 
     def kernel(self, op: Op) -> int:
         """Bytes of one execution as a kernel of its own: a distinct operand once, the results in full."""
-        if op.priced is not None and op.priced.bytes_unfused is not None:
-            return op.priced.bytes_unfused
         seen: dict[Key, list[Region] | None] = {}
         in_place = op.index in self.storage.in_place
         regions = self.wanted(op)[0] if in_place else touched(op, [FULL] * len(op.outputs))
@@ -193,7 +191,8 @@ class _Fold:
         )
         if in_place:
             return read + _nbytes(op.outputs[0], updated(op))
-        return read + sum(v.nbytes for v in op.outputs)
+        least = read + sum(v.nbytes for v in op.outputs)
+        return max(least, op.priced.bytes_unfused or 0) if op.priced is not None else least
 
     def read(self, v: Value, region: Region, reader: Frame | None) -> None:
         for p in self.storage.pieces(v, region):
@@ -234,7 +233,8 @@ class _Fold:
         c = self.storage.carry.get(inner)
         if c is None:
             return
-        for p in self.storage.pieces(c.start):
+        part = Some(c.end.size, id(c.end), fixed=True) if c.end.size < c.start.size else FULL  # under shard_map
+        for p in self.storage.pieces(c.start, part):
             if p.root.kind != "literal" and p.root.size:
                 self.record(p, reader, above=c.loop)
                 if p.root.kind == "carry":

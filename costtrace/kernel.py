@@ -21,7 +21,7 @@ def priced_kernel(eqn: Any, kernel_ops: Callable[[Any], tuple[list[Op], list[Not
     """
     grid = getattr(eqn.params["grid_mapping"], "grid", ())
     static = all(isinstance(g, int) for g in grid)
-    streamed = _streamed(eqn, grid) if static else None
+    streamed, touched = _streamed(eqn, grid) if static else (None, ())
     name = eqn.params.get("name") or "pallas kernel"
     estimate = eqn.params.get("cost_estimate")
     if estimate is not None and (estimate.flops or estimate.transcendentals):
@@ -31,7 +31,7 @@ def priced_kernel(eqn: Any, kernel_ops: Callable[[Any], tuple[list[Op], list[Not
             by_dtype={_dtype(eqn): int(estimate.flops)} if estimate.flops else {},
         )
         moved = int(estimate.bytes_accessed) or streamed
-        return Priced(cost, MODELLED, moved), [
+        return Priced(cost, MODELLED, moved, touched=touched), [
             ("kernel-estimate", f"{name}: FLOPs and bytes are its author's cost_estimate", MODELLED)
         ]
     ops, inner = kernel_ops(eqn.params["jaxpr"])
@@ -51,7 +51,7 @@ def priced_kernel(eqn: Any, kernel_ops: Callable[[Any], tuple[list[Op], list[Not
     if not static:
         notes.append(("unknown-grid", f"{name}: its grid depends on data; one step is counted", UNKNOWN))
         status = UNKNOWN
-    return Priced(cost, status, streamed), notes
+    return Priced(cost, status, streamed, touched=touched), notes
 
 
 def _dtype(eqn: Any) -> str:
@@ -63,23 +63,32 @@ def _dtype(eqn: Any) -> str:
     return max(widths)[1] if widths else "float32"
 
 
-def _streamed(eqn: Any, grid: tuple[int, ...]) -> int | None:
-    """Bytes of the blocks that the grid streams: a block is fetched again when its index map may have changed, that is
-    once per step of the innermost grid dimension that its index depends on (row-major order), scaled to no less than
-    the blocks that exist. None where a block's shape is not static."""
-    total = 0
-    for block in eqn.params["grid_mapping"].block_mappings:
+def _streamed(eqn: Any, grid: tuple[int, ...]) -> tuple[int | None, tuple[int | None, ...]]:
+    """(bytes that the grid streams, elements touched of each operand where that is less than all of it).
+
+    A block is fetched again when its index map may have changed, that is once per step of the innermost grid dimension
+    that its index depends on (row-major order). Where the index also depends on prefetched data, no more blocks than
+    steps are touched. (None, ()) where a block's shape is not static.
+    """
+    mapping = eqn.params["grid_mapping"]
+    ahead = getattr(mapping, "num_index_operands", 0)
+    total = sum(math.prod(v.aval.shape) * v.aval.dtype.itemsize for v in eqn.invars[:ahead])
+    touched: list[int | None] = [None] * ahead
+    for block in mapping.block_mappings:
         array = getattr(block, "array_aval", None) or getattr(block, "array_shape_dtype", None)
         shape = [getattr(b, "block_size", b) for b in block.block_shape]
         if array is None or not all(
             isinstance(b, int) or b is None or type(b).__name__ in ("Squeezed", "Element") for b in shape
         ):
-            return None
+            return None, ()
         size = math.prod(b for b in shape if isinstance(b, int))
         index = block.index_map_jaxpr.jaxpr
         deepest = max((i for i, v in enumerate(index.invars[: len(grid)]) if _reaches(index, v)), default=-1)
-        total += size * array.dtype.itemsize * math.prod(grid[: deepest + 1])
-    return total
+        fetches = math.prod(grid[: deepest + 1])
+        total += size * array.dtype.itemsize * fetches
+        chosen = any(_reaches(index, v) for v in index.invars[len(grid) :])
+        touched.append(size * fetches if chosen and size * fetches < math.prod(array.shape) else None)
+    return total, tuple(touched[: len(eqn.invars)])
 
 
 def _reaches(jaxpr: Any, var: Any) -> bool:

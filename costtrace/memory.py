@@ -122,7 +122,14 @@ class _Lives:
                 continue
             self.use(c.end, last, None)
             self.use(c.inner, last, None)
-            self.use(c.start, self.begins[c.loop], None)
+            self.use(c.start, self.begins[c.loop], c.loop.parent)
+        for c in t.carries:
+            start = self.buffer(c.start)
+            if start in self.storage.maker and self.death.get(start) == self.begins.get(c.loop):
+                self.death[start] -= 1  # an intermediate that only starts the loop becomes the carry
+        for i, v in enumerate(self.storage.again):
+            twin = Value(v.shape, v.dtype, v.bits, name=f"result {i} again")
+            self.birth[twin], self.death[twin] = self.birth.get(self.buffer(v), 0), self.end
 
 
 def peak_of(trace: Trace, storage: Storage, top: int = 12) -> Peak:

@@ -68,7 +68,8 @@ class _Placer:
         self.after: dict[int, list[Op]] = defaultdict(list)
         self.made: list[Op] = []
         self.weights = self._weights()
-        self.parameters = {s for v in trace.inputs if v.weight for s in (v.shape, v.shape[1:])}
+        shapes = {s for v in trace.inputs if v.weight for s in (v.shape, v.shape[1:]) if s}
+        self.parameters = shapes | {s[::-1] for s in shapes}
         self.rank = {root: k for k, root in enumerate(plan.classes)}
         self.units = self._units()
 
@@ -253,7 +254,10 @@ class _Placer:
         cuts: dict[int, Place] = {}  # label -> the class it is of
         for v, labels in zip(op.inputs, found.inputs, strict=False):
             d = self.at(v)[0]
-            if d is None or (self.plan.weights and v in self.weights and op.primitive not in CASTS):
+            used = self.plan.weights and v in self.weights and op.primitive not in CASTS
+            if d is None or (
+                used and op.outputs[0].shape not in self.parameters
+            ):  # an optimizer's update stays in parts
                 continue
             label = labels[d]
             if label is not None:
@@ -392,10 +396,4 @@ def _loop(frame: Frame | None) -> Frame | None:
     return next((f for f in frame.up() if f.kind == "loop"), None) if frame is not None else None
 
 
-def padding(classes: Classes, roots: tuple[Place, ...], n: int) -> list[tuple[int, int]]:
-    """(size, padded size) of each dimension of the classes that `n` does not divide, each once."""
-    sizes = {v.shape[d] for root, members in classes.places().items() if root in roots for v, d in members}
-    return sorted((s, -(-s // n) * n) for s in sizes if s % n and s >= n)
-
-
-__all__ = ["Plan", "cut", "gradient", "is_float", "padding"]
+__all__ = ["Plan", "cut", "gradient", "is_float"]

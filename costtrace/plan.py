@@ -10,9 +10,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from costtrace.core import Op, Trace, Value
+from costtrace.core import BACKWARD, Op, Trace, Value
 from costtrace.dimension import REDUCED, Classes, Place
 from costtrace.placement import Plan, gradient, is_float
+
+STATE = "optimizer_state"
+"""What a training step calls its optimizer's argument."""
 
 
 class Found:
@@ -79,9 +82,13 @@ class Found:
             if any(weights) and not all(weights):
                 born |= set(left if weights[0] else right)
                 summed |= set(inner)
-        mixed = {self.classes.of(op.inputs[0], d) for op in self.trace.ops if op.primitive in REDUCED
-                 for d in op.params["axes"] if op.inputs[0].shape[d] > 1}  # fmt: skip
-        ends = [v for v in self.trace.inputs if not v.weight and is_float(v)] + self.trace.outputs
+        sums = [op for op in self.trace.ops if op.primitive in REDUCED and op.phase != BACKWARD]
+        mixed = {
+            self.classes.of(op.inputs[0], d) for op in sums for d in op.params["axes"] if op.inputs[0].shape[d] > 1
+        }
+        shapes = {v.shape for v in self.trace.inputs if v.weight}  # trained parameters and what an optimizer keeps
+        ends = [v for v in self.trace.inputs if not v.weight and is_float(v) and v.shape not in shapes]
+        ends += [v for v in self.trace.outputs if v.shape not in shapes]
         ends += [c.inner for c in self.trace.carries]
         mixed |= {self.classes.of(v, d) for v in ends for d, n in enumerate(v.shape) if n > 1}
         return tuple(sorted((born & summed) - mixed, key=lambda r: -self.places[r][0][0].size))
@@ -132,7 +139,8 @@ def no_batch(found: Found, n: int) -> str:
 
 
 def fsdp(found: Found, n: int) -> Plan:
-    weights = {v: d for v in found.trace.inputs if v.weight and (d := _kept(v, n)) is not None}
+    held = [v for v in found.trace.inputs if v.weight or v.name.startswith(STATE)]
+    weights = {v: d for v in held if (d := _kept(v, n)) is not None}
     return replace(context("heads")(found, n) if no_batch(found, n) else data(found, n), weights=weights)
 
 

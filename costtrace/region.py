@@ -43,10 +43,13 @@ CELLS = 200_000
 
 def box(shape: tuple[int, ...], axes: Box) -> Region:
     """The box, or FULL where it covers the array."""
-    out = tuple(
-        None if isinstance(a, tuple) and a[0] <= 0 and a[1] >= n else a for a, n in zip(axes, shape, strict=True)
-    )
-    return FULL if all(a is None for a in out) else out
+    out: list[Axis] = []
+    for a, n in zip(axes, shape, strict=True):
+        if isinstance(a, tuple):
+            out.append(None if a[0] <= 0 and a[1] >= n else (int(a[0]), int(a[1])))  # numpy's integers end here
+        else:
+            out.append(a)
+    return FULL if all(a is None for a in out) else tuple(out)
 
 
 def shared(shape: tuple[int, ...], a: Region, b: Box) -> Region | bool:

@@ -262,9 +262,21 @@ def collectives(trace: Trace, calls: int = 1) -> list[Collective]:
     return [Collective(kind, axis, scope, n, nbytes, local) for (kind, axis, scope, nbytes, local), n in counts.items()]
 
 
+def zero_bytes(parameters: int, n: int, stage: int, weight: int = 2, gradient: int = 2, state: int = 12) -> float:
+    """Bytes of a chip that hold parameters, gradients and optimizer state under ZeRO stage 0 to 3 on `n` chips: stage 1
+    parts the state, 2 the gradients too, 3 the parameters too. Rajbhandari et al., arXiv:1910.02054, section 5.
+
+    By default mixed precision with Adam: 2, 2 and 12 bytes a parameter. Raises UsageError for another stage.
+    """
+    if stage not in range(4):
+        raise UsageError(f"ZeRO stage {stage}: there are 0, 1, 2 and 3")
+    parted = (n if stage >= 3 else 1, n if stage >= 2 else 1, n if stage >= 1 else 1)
+    return parameters * sum(nbytes / k for nbytes, k in zip((weight, gradient, state), parted, strict=True))
+
+
 def ranked(some: Iterable[Placed]) -> list[Placed]:
     """Best first: those that work before those that do not, then by seconds without overlap."""
     return sorted(some, key=lambda p: (p.blocked, p.serial_s()))
 
 
-__all__ = ["STRATEGIES", "Part", "Placed", "Share", "axes_of", "collectives", "placed", "ranked", "share"]
+__all__ = ["STRATEGIES", "Part", "Placed", "Share", "axes_of", "collectives", "placed", "ranked", "share", "zero_bytes"]

@@ -7,7 +7,9 @@ takes a value and a region of it to the roots it is made of.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from costtrace.access import UPDATES, VIEWS, place, source, updated
 from costtrace.core import Carry, Frame, Op, Trace, Value
@@ -87,7 +89,7 @@ class Storage:
                     out.append(_invariant(Piece(v, region, lead)))
             elif self.is_view(op):
                 k = 0 if len(op.outputs) == 1 else op.outputs.index(v)
-                region = _under(lead, region, lambda r, op=op, k=k: VIEWS[op.primitive](op, k, r), source(op, k))
+                region = _under(lead, region, partial(VIEWS[op.primitive], op, k), source(op, k))
                 todo.append((source(op, k), region, lead))
             elif op.index in self.in_place:
                 new, old = _updated(op, region, lead)
@@ -103,15 +105,18 @@ class Storage:
         """What a carry holds, seen from outside its loop: its start in the first trip, what the trip before handed on in
         the others. `handed`: carries that only pass values round among themselves."""
         i = lead.index(c.loop)
+        if isinstance(region, Some):
+            return [(c.start, region, lead[:i] + lead[i + 1 :])]
         axes = region if isinstance(region, tuple) else (None,) * (len(lead) + len(c.inner.shape))
-        row = axes[i] if isinstance(axes[i], tuple) else (0, c.loop.trips)
+        at = axes[i]
+        row = at if isinstance(at, tuple) else (0, c.loop.trips)
         rest = (*axes[:i], *axes[i + 1 :])
         outer = lead[:i] + lead[i + 1 :]
         out: list[tuple[Value, Region, tuple[Frame, ...]]] = []
-        if row[0] == 0 or c.inner in handed:  # type: ignore[index]
+        if row[0] == 0 or c.inner in handed:
             out.append((c.start, FULL if all(a is None for a in rest) else rest, outer))
-        if row[1] > 1 and c.inner not in handed:  # type: ignore[index, operator]
-            span = (max(row[0] - 1, 0), row[1] - 1)  # type: ignore[index, operator]
+        if row[1] > 1 and c.inner not in handed:
+            span = (max(row[0] - 1, 0), row[1] - 1)
             out.append((c.end, (*axes[:i], span, *axes[i + 1 :]), lead))
         handed.add(c.inner)
         return out
@@ -279,13 +284,13 @@ def _size(piece: Piece) -> int:
     return volume(piece.shape, piece.region)
 
 
-def _under(lead: tuple[Frame, ...], region: Region, f: object, into: Value) -> Region:
+def _under(lead: tuple[Frame, ...], region: Region, f: Callable[[Region], Region], into: Value) -> Region:
     """Applies a view to the root's own axes of a region that has `lead` axes in front."""
     if not lead or isinstance(region, Some):
-        return f(region)  # type: ignore[operator]
+        return f(region)
     axes = region if region is not FULL else (None,) * (len(lead) + 1)
     front, rest = axes[: len(lead)], axes[len(lead) :]
-    inner = f(FULL if all(a is None for a in rest) else rest)  # type: ignore[operator]
+    inner = f(FULL if all(a is None for a in rest) else rest)
     if isinstance(inner, Some):
         return inner
     axes = (*front, *(inner if inner is not FULL else (None,) * len(into.shape)))

@@ -1,4 +1,4 @@
-"""The text that names what to compare -> its profiles and figures: "saved.json", "klein", "klein:res=1360x768,chip=h100".
+"""The text that names what to compare -> its profiles and figures: "saved.json", "klein", "klein:res=1360x768".
 
 A model's options stand after a colon. `chip` among them is the chip. Tracing happens here; nothing is printed.
 """

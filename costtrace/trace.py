@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from costtrace import arguments
-from costtrace.core import FORWARD, Trace
+from costtrace.core import FORWARD, UNKNOWN, Note, Trace
 from costtrace.doors import cudnn_traceable
 from costtrace.errors import CosttraceError, TraceError, UsageError
 from costtrace.walk import Walk
@@ -21,11 +21,10 @@ def jaxpr_of(fn: Callable[..., Any], args: tuple[Any, ...], jit: Mapping[str, An
     """The closed jaxpr of `fn` on abstract arguments. Raises TraceError where the function fails, with its own line."""
     import jax
 
-    if jit:
-        fn = jax.jit(fn, **jit)
     try:
+        traced, arrays = arguments.closed_over(fn, args, jit)
         with cudnn_traceable(), arguments.wide_types(args):
-            return jax.make_jaxpr(fn)(*args)
+            return jax.make_jaxpr(traced)(*arrays)
     except CosttraceError:
         raise
     except Exception as e:  # the user's function may raise anything
@@ -64,8 +63,12 @@ def trace(
     args = arguments.filled(args, dims)
     where = arguments.weight_argument(fn, args, weights)
     closed = jaxpr_of(fn, args, jit)
-    names = arguments.named_leaves(fn, args, where)
-    return flatten(closed, names, arguments.name_of(fn), trips)
+    names = arguments.named_leaves(fn, arguments.closed_over(fn, args, None)[1], where)
+    made = flatten(closed, names, arguments.name_of(fn), trips)
+    if arguments.sharded(args):
+        made.notes.append(Note("sharding", "", "the arguments' shardings are not followed here"))
+        made.status = UNKNOWN
+    return made
 
 
 def flatten(

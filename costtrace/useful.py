@@ -152,12 +152,12 @@ class Masks:
         kind = dtype.rstrip("0123456789")
         if kind not in ("int", "uint"):
             return known
-        s, info = self.statics, np.iinfo(dtype) if dtype in np.sctypeDict else np.iinfo("int8")
+        s, (low, high) = self.statics, _range(dtype)
         if name == "div":
             return s.apply("integer", known)
         if kind == "int" and known.span is None and known.outside is not None:
             return known
-        return s.apply("within", known, s.number(info.min), s.number(info.max))
+        return s.apply("within", known, s.number(low), s.number(high))
 
     def many(self, known: Known) -> bool:
         """Two different numbers other than 0 are known in it: positions, a table, but no mask."""
@@ -319,3 +319,9 @@ def fused_share(op: Op) -> Fraction:
     first = np.minimum(np.maximum(at - window + 1, 0), stop) if window > 0 else 0 * at
     live = Fraction(int((stop - first).sum()), max(1, at.size * keys))
     return live or Fraction(1)
+
+
+def _range(dtype: str) -> tuple[int, int]:
+    """The least and the largest number of an integer dtype, by its name: int4 has -8 to 7."""
+    bits = int("".join(ch for ch in dtype if ch.isdigit()) or 8)
+    return (0, 2**bits - 1) if dtype.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)

@@ -157,10 +157,14 @@ class Walk:
             )
         elif name in RULES and RULES[name].status == MODELLED:
             self.note("modelled", frame, f"{name}: FLOPs by the model in its rule", MODELLED)
-        if len(results) == 1 and operands and all(v.literal is not None for v in operands):
-            known = [v.literal for v in operands]
-            found = fold.evaluated(eqn, known) if results[0].shape == () else fold.vector(eqn, known)
-            results[0].literal = found
+        if len(results) == 1 and operands:
+            known = [v.literal if v.literal is not None else v.index for v in operands]
+            if any(n is None for n in known):
+                pass
+            elif results[0].shape == ():
+                results[0].literal = fold.evaluated(eqn, known)
+            else:
+                results[0].index = fold.vector(eqn, known)
         return results
 
     def sharded(self, eqn: Any, frame: Frame) -> None:

@@ -168,7 +168,8 @@ class Runner:
         if name in VIEWS:
             return [Value(VIEWS[name](numbers[0], p, aval.shape), self.hold(name, p, ins, aval), at)]
         if name == "dynamic_slice":  # a view that reads its place
-            self.machine.ask(at, np.array([int(v.numbers) for v in ins[1:]]))
+            if aval.size:
+                self.machine.ask(at, np.array([int(v.numbers) for v in ins[1:]]))
             box = window(starts_of(ins[1:]), p["slice_sizes"], numbers[0].shape)
             return [Value(numbers[0][box], None, at)]
         if name in INDEXED:

@@ -277,6 +277,8 @@ def scan(w: Writer) -> None:
     body = w.block(4, (x, carry))
     end = body.stepped(carry)
     rows = [body.own[-1], *body.kept]
+    if end in rows:
+        w.shared.remarks.add("carried row")
     called = w.define(f"{carry}, {x}", body, f"{end}, {_tuple(rows)}")
     last = w.named(c.struct)
     ys = [w.named(jax.ShapeDtypeStruct((length, *r.shape), r.dtype)) for r in rows]

@@ -70,7 +70,8 @@ class Program:
     source: str
     types: tuple[tuple[str, tuple[int, ...]], ...]
     remarks: frozenset[str] = frozenset()
-    """"empty": an array or a loop of nothing in it; "looped gradient": a loop that is differentiated."""
+    """"empty": an array or a loop of nothing in it; "looped gradient": a loop that is differentiated;
+    "carried row": a scan stacks what it also carries, one array in the loop and two unrolled."""
 
     @property
     def args(self) -> tuple[jax.ShapeDtypeStruct, ...]:

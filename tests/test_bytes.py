@@ -269,6 +269,16 @@ def an_update_of_all_of_a_result_leaves_nothing_of_it(x, u):
     return lax.dynamic_update_slice(x * 2.0, u, (0,))
 
 
+@case(A(10), A(3), fused=4 * (7 + 3 + 20), unfused=4 * (10 + 10) + 4 * (3 + 3) + 4 * (10 + 20))
+def a_returned_broadcast_of_an_update(x, u):
+    return lax.broadcast(lax.dynamic_update_slice(x * 2.0, u, (0,)), (2,))
+
+
+@case(A(10), A(3), fused=4 * (3 + 1 + 4), unfused=4 * (10 + 10) + 4 * (3 + 3) + 4 * (4 + 4))
+def a_returned_slice_of_an_update(x, u):
+    return lax.dynamic_update_slice(x * 2.0, u, (0,))[:4]
+
+
 @case(A(10), fused=4 * (10 + 10), unfused=4 * (10 + 10), donate=(0,))
 def a_donated_argument_is_read_and_written(x):
     return x + 1.0
@@ -434,6 +444,12 @@ def scan_from_the_end(xs):
     return lax.scan(lambda c, x: (c, x * 2.0), 0.0, xs, reverse=True)[1]
 
 
+@case(A(4), fused=4 * (4 + 4 + 1), unfused=3 * 4 * (4 + 4) + 4 * (1 + 1))
+def a_returned_part_of_a_last_carry(x):
+    y = lax.fori_loop(0, 3, lambda i, h: h * 2.0, x)
+    return y, y[:1]
+
+
 @case(A(4), fused=4 * (4 + 4), unfused=None, brute=False)
 def counted_while(x):
     return lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] * 2.0), (0, x))[1]
@@ -535,6 +551,13 @@ def own_ops_in_a_loop_read_their_child_in_every_trip(x):
     return lax.scan(body, x, None, length=3)[0]
 
 
+@case(A(4), fused=4 * (4 + 4 + 4), unfused=4 * (4 + 4 + 4))
+def a_view_of_a_result_is_written_by_its_maker(x):
+    y = x * 2.0
+    with jax.named_scope("s"):
+        return y, y.reshape(2, 2)
+
+
 @case(A(2, 5), fused=4 * (10 + 10), unfused=4 * (10 + 10), rows={"b": (80, 80, 80)})
 def a_view_belongs_to_nobody(x):
     with jax.named_scope("a"):
@@ -581,6 +604,8 @@ def two_calls_of_one_jitted_function(x):
 def test_bytes_by_hand(row: Case) -> None:
     profile = costtrace.profile(row.fn, *row.args, jit={"donate_argnums": row.donate} if row.donate else None)
     found = {"": profile.total, **profile.scopes()}
+    for path, cost in found.items():
+        assert cost.bytes_fused <= cost.bytes_scoped <= cost.bytes_unfused, path
     for path, (fused, scoped, unfused) in {"": (row.fused, row.scoped, row.unfused), **row.rows}.items():
         cost = found[path]
         assert (cost.bytes_fused, cost.bytes_scoped) == (fused, scoped), path

@@ -20,6 +20,7 @@ ORDER = """
     fusion memory static useful summary grouping profiler
     chipfile chip roofline capacity scheme demand emulation publication mesh sharding
     option weight model module/* training checkpoint header claim
+    figure diff subject budget
     target/* evidence/* verdict quote shortcut finding audit
     report/* cli/* __main__
 """.split()

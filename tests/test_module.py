@@ -309,23 +309,13 @@ def test_what_is_no_target() -> None:
         opened(3, (X,))
 
 
-def test_the_page_on_adding_a_model_says_what_is_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_model_of_the_page_is_short_and_runs_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     page = (Path(__file__).parent.parent / "docs" / "add-a-model.md").read_text()
-    spec, session = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    spec = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0]
     assert len(spec.splitlines()) < 40
     (tmp_path / "tiny.py").write_text(spec)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.chdir(tmp_path)
-    known: dict[str, Any] = {}
-    shown = 0
-    for line in session.splitlines():
-        code, _, said = line.partition("  # ")
-        number = re.match(r"\s*(\d+)\b(?: = ([\dx+^ ]+))?", said)
-        if number is None:
-            exec(code, known)
-            continue
-        shown += 1
-        assert eval(code, known) == int(number[1])
-        if number[2]:
-            assert eval(number[2].replace("x", "*").replace("^", "**")) == int(number[1])
-    assert shown == 3
+    assert main([str(tmp_path / "tiny.py"), "--tokens", "64", "--width", "128", "--format", "csv"]) == 0
+    assert "block" in capsys.readouterr().out

@@ -48,7 +48,7 @@ def test_scanned_and_unrolled_programs_do_the_same_work(p: Program) -> None:
 @few(60)
 @given(programs(NESTED, size=6))
 def test_scanned_and_unrolled_scopes_move_the_same_bytes(p: Program) -> None:
-    assume("empty" not in p.remarks and "branch(" not in p.source)
+    assume(not p.remarks & {"empty", "carried row"} and "branch(" not in p.source)
     looped, flat = (costtrace.profile(p.fn(unrolled), *p.args) for unrolled in (False, True))
     assert looped.total.bytes_fused == flat.total.bytes_fused
     assert {k: c.bytes_fused for k, c in looped.scopes().items()} == {

@@ -241,11 +241,3 @@ def test_a_failing_function_is_one_line_with_its_place() -> None:
     text = str(e.value)
     assert text.startswith("wrong failed while jax traced it: TypeError: dot_general requires contracting dimensions")
     assert "test_trace.py:" in text and "\n" not in text
-
-
-def test_shardings_outside_shard_map_are_said_not_guessed() -> None:
-    from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
-
-    mesh = NamedSharding(AbstractMesh((4,), ("d",)), PartitionSpec("d"))
-    found = costtrace.profile(square, X, jit={"in_shardings": (mesh,)})
-    assert found.status == "unknown" and "sharding" in {n.kind for n in found.notes}

@@ -12,8 +12,15 @@ FAIL = 1
 
 
 @click.command()
-@click.option("--budget", "files", multiple=True, required=True, metavar="FILE.toml", type=click.Path(path_type=Path),
-              help="A budget: program, chip and [[limit]] tables. Several may be given.")
+@click.option(
+    "--budget",
+    "files",
+    multiple=True,
+    required=True,
+    metavar="FILE.toml",
+    type=click.Path(path_type=Path),
+    help="A budget: program, chip and [[limit]] tables. Several may be given.",
+)
 @click.option("--program", metavar="SAVED.json|MODEL[:OPTION=VALUE,...]", help="Instead of the budget's own program.")
 @click.option("--chip", metavar="NAME", help="Instead of the budget's own chip.")
 @FORMAT

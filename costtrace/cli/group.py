@@ -17,6 +17,9 @@ COMMANDS = {
     "chips": "costtrace.cli.chips",
     "audit": "costtrace.cli.audit",
     "emulate": "costtrace.cli.emulate",
+    "diff": "costtrace.cli.diff",
+    "check": "costtrace.cli.check",
+    "schema": "costtrace.cli.schema",
     "validate": "costtrace.cli.validate",
     "setup": "costtrace.cli.setup",
 }

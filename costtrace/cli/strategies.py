@@ -20,13 +20,14 @@ OPTIONS: tuple[click.Option, ...] = (
     click.Option(["--chips"], metavar="N[,N...]", help="Several chips: strategies compared; a list: how they scale."),
     click.Option(["--strategy"], metavar="NAME[,NAME...]",
                  help="all, or some of data, fsdp, tp, sp, ulysses, ring, expert, pipeline; fsdp+tp: both."),
+    click.Option(["--train"], metavar="OPTIMIZER", help="A training step: sgd, momentum, adam or adamw."),
     click.Option(["--mesh"], metavar="AXIS=N,AXIS=N", help="The axes of the chips, as in data=2,model=4."),
 )  # fmt: skip
 
 
 def wanted(options: Mapping[str, Any]) -> bool:
     """True where several chips are asked for. Raises UsageError for a strategy or a mesh without --chips."""
-    for name in ("strategy", "mesh"):
+    for name in ("strategy", "mesh", "train"):
         if options[name] and not options["chips"]:
             raise UsageError(f"--{name} {options[name]}: say how many chips: --chips 8")
     return bool(options["chips"])
@@ -42,7 +43,7 @@ def counts(text: str) -> list[int]:
 
 def show(found: Model, configs: list[Any], options: Mapping[str, Any]) -> None:
     """Prints every configuration on every chip of --chip. Raises UsageError before anything is traced."""
-    from costtrace import mesh, model, sharding
+    from costtrace import mesh, model, sharding, training
     from costtrace.report import strategies as report
     from costtrace.trace import trace
 
@@ -62,7 +63,11 @@ def show(found: Model, configs: list[Any], options: Mapping[str, Any]) -> None:
         parts = []
         for stage in found.stages(config):
             fn, args = model.bind(stage)
-            parts.append(sharding.Part(stage.name, stage.calls, trace(fn, *args, weights=0)))
+            jit: Mapping[str, Any] = {}
+            if options["train"]:
+                step = training.step(fn, args, options["train"])
+                fn, args, jit = step.fn, step.args, step.jit
+            parts.append(sharding.Part(stage.name, 1 if jit else stage.calls, trace(fn, *args, jit=jit, weights=0)))
         for on in chips:
             placed: list[Placed] = []
             for n in sizes:

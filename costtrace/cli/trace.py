@@ -124,9 +124,12 @@ def _training(fn: Any, args: tuple[Any, ...], optimizer: str | None, step_time: 
     from costtrace.training import step, training
 
     made = step(fn, args, optimizer)
-    return made.fn, made.args, made.jit, lambda profile, chip: {
-        "training": training(profile, made.state_bytes, chip, step_time).to_dict()
-    }
+    return (
+        made.fn,
+        made.args,
+        made.jit,
+        lambda profile, chip: {"training": training(profile, made.state_bytes, chip, step_time).to_dict()},
+    )
 
 
 def weighed(

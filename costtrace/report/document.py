@@ -6,7 +6,7 @@ Base units without prefix; None where a number is not known or not defined; a sh
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from costtrace import capacity, roofline
@@ -46,7 +46,7 @@ def document(
     """The whole answer for one model, one configuration and one chip, as DESIGN's JSON contract has it."""
     grouping = grouping or Grouping()
     parts = [_stage(name, calls, profile, chip, grouping) for name, calls, profile in stages]
-    everything = sum(part["calls"] * row["pessimistic_s"] for part in parts for row in part["rows"])
+    everything = _everything(parts, grouping.by)
     for part in parts:
         for row in part["rows"]:
             row["share"] = part["calls"] * row["pessimistic_s"] / everything if everything else None
@@ -77,7 +77,7 @@ def document(
     if any("useful_flops" in part for part in parts):
         doc["useful_flops"] = sum(calls * profile.useful_flops for _, calls, profile in stages)
         floors = [(part["calls"], part.get("useful_floor_s", part["floor_s"])) for part in parts]
-        doc["useful_floor_s"] = None if any(s is None for _, s in floors) else sum(n * s for n, s in floors)
+        doc["useful_floor_s"] = added(n * s if s is not None else None for n, s in floors)
     return doc
 
 
@@ -97,8 +97,27 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
-def _all_calls(parts: Sequence[Document], key: str) -> float:
-    return float(sum(part["calls"] * part[key] for part in parts))
+def added(values: Iterable[float | None]) -> float | None:
+    """The sum, None where a part of it is not known."""
+    some = list(values)
+    known = [value for value in some if value is not None]
+    return float(sum(known)) if len(known) == len(some) else None
+
+
+def _all_calls(parts: Sequence[Document], key: str) -> float | None:
+    return added(None if part[key] is None else part["calls"] * part[key] for part in parts)
+
+
+def _everything(parts: Sequence[Document], by: str) -> float | None:
+    """What shares are of: the sum of all rows' pessimistic seconds; by weight, where rows overlap and leave work out,
+    of the stages' own unfused seconds."""
+    if by == "weight":
+        return _all_calls(parts, "unfused_s")
+    return added(
+        None if row["pessimistic_s"] is None else part["calls"] * row["pessimistic_s"]
+        for part in parts
+        for row in part["rows"]
+    )
 
 
 def _stage(name: str, calls: int, profile: Profile, chip: Chip, grouping: Grouping) -> Document:
@@ -146,16 +165,19 @@ def _row(row: Row, chip: Chip, named: bool, grouping: Grouping) -> Document:
 def _times(cost: Cost, chip: Chip, named: bool, efficiency: bool, whole: bool = True) -> Document:
     """Seconds and bounds of a part as one kernel, with a kernel a leaf scope, with a kernel a primitive.
 
-    `pessimistic_s` is the second, or the third where the program names no scope or the part is not `whole`.
+    `pessimistic_s` is the second, or the third where the program names no scope or the part is not `whole`. None where
+    bytes move and the chip's file has no bandwidth; the bound is None too, and where there is nothing to do.
     """
     cuts = {"fused": cost.bytes_fused, "scoped": cost.bytes_scoped, "unfused": cost.bytes_unfused}
     times = {cut: roofline.times(cost, chip, n, efficiency) for cut, n in cuts.items()}
-    defined = {cut: whole or cut == "unfused" for cut in cuts}
+    known = {cut: chip.hbm_bytes_per_s is not None or not n for cut, n in cuts.items()}
+    seconds = {cut: times[cut].seconds if known[cut] else None for cut in cuts}
+    bound = {cut: times[cut].bound if known[cut] and times[cut].terms else None for cut in cuts}
     return {
-        "floor_s": times["fused"].seconds if whole else None,
-        "pessimistic_s": times["scoped" if named and whole else "unfused"].seconds,
-        "unfused_s": times["unfused"].seconds,
-        **{f"bound_{cut}": times[cut].bound if defined[cut] else None for cut in cuts},
+        "floor_s": seconds["fused"] if whole else None,
+        "pessimistic_s": seconds["scoped" if named and whole else "unfused"],
+        "unfused_s": seconds["unfused"],
+        **{f"bound_{cut}": bound[cut] if whole or cut == "unfused" else None for cut in cuts},
     }
 
 
@@ -166,7 +188,7 @@ def _useful(cost: Cost, useful: int, chip: Chip, efficiency: bool) -> Document:
     if not masked:
         return {}
     floor = None
-    if len(cost.by_dtype) == 1:
+    if len(cost.by_dtype) == 1 and chip.hbm_bytes_per_s is not None:
         by_dtype = {dtype: flops - masked for dtype, flops in cost.by_dtype.items()}
         needed = cost.replace(by_dtype=by_dtype, matmul_flops=cost.matmul_flops - masked)
         floor = roofline.floor_s(needed, chip, efficiency)

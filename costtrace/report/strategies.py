@@ -22,6 +22,7 @@ plus each stage's collectives once, over one ring of all links. ! does not fit o
 SHOWN = 12
 """Collectives that a page shows, the longest first."""
 PROBLEMS = 6
+"""Of one strategy, where one number of chips was asked for; else one."""
 
 
 def document(model: str, config: Mapping[str, Any], chip: Chip, placed: Sequence[Placed]) -> Document:
@@ -180,11 +181,12 @@ def _parts(s: Document) -> Iterator[str]:
 
 
 def _problems(strategies: Sequence[Document]) -> Iterator[str]:
+    most = PROBLEMS if len({s["chips"] for s in strategies}) == 1 else 1
     for s in strategies:
-        for text in s["problems"][:PROBLEMS]:
+        for text in s["problems"][:most]:
             yield from wrapped(f"{s['name']} x{s['chips']}: {text}")
-        if len(s["problems"]) > PROBLEMS:
-            yield f"{s['name']} x{s['chips']}: {len(s['problems']) - PROBLEMS} more: --format json"
+        if len(s["problems"]) > most > 1:
+            yield f"{s['name']} x{s['chips']}: {len(s['problems']) - most} more: --format json"
 
 
 def explain(p: Placed) -> Iterator[str]:

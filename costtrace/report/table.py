@@ -75,7 +75,7 @@ def decimals(unit: str, most: float) -> int:
     """How many decimals the columns of a unit show, whose largest number is `most`."""
     if unit in ("%", "FLOP/B") or "/s" in unit:
         return 1
-    return 3 if most < (1000 if unit == "s" else 100) else 1 if most < 10**5 else 0
+    return 3 if most < (1000 if unit == "s" else 100) else 1 if most < 10**4 else 0
 
 
 def _text(value: Any) -> str:
@@ -92,15 +92,16 @@ def _fixed(value: Any, factor: float, places: int) -> str:
     return f"{number:,.{places}f}" if number else "0"
 
 
-def lines(seen: Shown) -> list[str]:
-    """The table as aligned lines: the heads (their last line next to the rule), a rule, one line a row."""
+def lines(seen: Shown, gap: int = 2) -> list[str]:
+    """The table as aligned lines: the heads (their last line next to the rule), a rule, one line a row; `gap` spaces
+    between columns."""
     from tabulate import SEPARATING_LINE, DataRow, Line, TableFormat, tabulate  # 40 ms that JSON and csv do not pay
 
     tall = max((head.count("\n") + 1 for head in seen.heads), default=1)
     split = [[""] * (tall - len(words)) + words for words in (head.split("\n") for head in seen.heads)]
     heads = [list(line) for line in zip(*split, strict=True)]
-    row = DataRow("", "  ", "")
-    form = TableFormat(None, Line("", "-", "  ", ""), None, None, row, row, 0, None)
+    row = DataRow("", " " * gap, "")
+    form = TableFormat(None, Line("", "-", " " * gap, ""), None, None, row, row, 0, None)
     rows = [*heads, SEPARATING_LINE, *seen.cells]  # as rows: tabulate widens a column by two for its head
     return str(tabulate(rows, (), form, colalign=seen.align, disable_numparse=True)).splitlines()
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from costtrace import units
 from costtrace.report.document import Document
-from costtrace.report.table import Table, lines, shown
-from costtrace.report.views import INITIALS, MARKS, VIEWS, added, fields, ordered
+from costtrace.report.table import Shown, Table, lines, shown
+from costtrace.report.views import INITIALS, MARKS, VIEWS, Field, added, fields, macs, ordered
 
 WIDTH = 100
 HEIGHT = 40
 SMALL = 0.02
 """Rows may be shown as one where the page would be longer than HEIGHT; never one with a larger share than this."""
 NOTES = 3
+SHORTEST = 16
+"""What a name is never cut below."""
 COLOURS = {"compute": "green", "memory": "yellow", "vector": "cyan", "transcendental": "magenta", "integer": "blue",
            "link": "red"}  # fmt: skip
 NOT_MODELLED = "not modelled: real fusion, tile padding, launches, host, throttling: a floor is no forecast."
@@ -28,9 +31,9 @@ def page(
 ) -> str:  # fmt: skip
     """The whole page. `verbose` shows every row and note; else the smallest rows stand as one and notes are few."""
     view = VIEWS[doc["by"]]
-    foot = _foot(doc, verbose)
+    foot = _foot(doc, unit, verbose)
     head = _head(doc)
-    budget = HEIGHT - len(head) - len(foot) - 4 - (1 + view.adds) * len(doc["stages"]) - 2
+    budget = HEIGHT - len(head) - len(foot) - 5 - (1 + view.adds) * len(doc["stages"])
     parts = [ordered(doc, stage, sort, top) for stage in doc["stages"]]
     if not verbose and top is None and sort is None:
         parts = _folded([kept for kept, _ in parts], budget)
@@ -43,14 +46,11 @@ def page(
             body.append(added(f"{len(rest)} {'smaller' if top is None else 'other'}", rest))
         if view.adds:
             body.append(added("sum of rows", kept + rest))
-    starts[len(body)] = {}
-    body.append(_all_calls(doc))
     columns = fields(doc, unit)
     table = Table(tuple(f.column for f in columns), [[f.value(row) for f in columns] for row in body])
     seen = shown(table)
-    if colour:
-        seen.cells[:] = [[_coloured(cell) for cell in row] for row in seen.cells]
-    drawn = lines(seen)
+    _only_where_less(seen, columns)
+    drawn = fitted(seen, WIDTH - 2, colour)
     above = len(drawn) - len(body)
     out = [*head, "", *(f"  {line}".rstrip() for line in drawn[:above])]
     for index, line in enumerate(drawn[above:]):
@@ -58,6 +58,30 @@ def page(
             out += _heading(starts[index], colour)
         out.append(f"  {line}".rstrip())
     return "\n".join([*out, "", *foot])
+
+
+def _only_where_less(seen: Shown, columns: Sequence[Field]) -> None:
+    """Empties the cells of useful work that say what the executed work beside them says."""
+    for k, field in enumerate(columns):
+        if field.column.key.startswith("useful"):
+            seen.cells[:] = [[*row[:k], "" if row[k] == row[k - 1] else row[k], *row[k + 1 :]] for row in seen.cells]
+
+
+def fitted(seen: Shown, width: int, colour: bool = False) -> list[str]:
+    """The table's lines, made to fit where they do not: columns closer together, then long names in the first column
+    cut from the left."""
+    gap = 2 if max(map(len, lines(seen))) <= width else 1
+    over = max(map(len, lines(seen, gap))) - width
+    if over > 0:
+        longest = max(max(len(row[0]) for row in seen.cells) - over, SHORTEST)
+        seen.cells[:] = [[_cut(row[0], longest), *row[1:]] for row in seen.cells]
+    if colour:
+        seen.cells[:] = [[_coloured(cell) for cell in row] for row in seen.cells]
+    return lines(seen, gap)
+
+
+def _cut(name: str, longest: int) -> str:
+    return name if len(name) <= longest else f"...{name[len(name) - longest + 3 :]}"
 
 
 def _folded(parts: list[list[Document]], budget: int) -> list[tuple[list[Document], list[Document]]]:
@@ -77,23 +101,11 @@ def _folded(parts: list[list[Document]], budget: int) -> list[tuple[list[Documen
     ]
 
 
-def _all_calls(doc: Document) -> Document:
-    """The last row: each stage's own figures times its calls, added up."""
-    return {
-        "part": "all calls",
-        "status": doc["status"],
-        "cost": doc["total"],
-        "floor_s": doc["floor_s"],
-        "pessimistic_s": doc["pessimistic_s"],
-        "unfused_s": sum(stage["calls"] * stage["unfused_s"] for stage in doc["stages"]),
-        "share": 1.0,
-        "useful_flops": doc.get("useful_flops", doc["total"]["flops"]),
-        **{f"bound_{cut}": "" for cut in ("fused", "scoped", "unfused")},
-    }
-
-
 def _head(doc: Document) -> list[str]:
-    config = ", ".join(f"{key} {written(value)}" for key, value in doc["config"].items())
+    derived = doc.get("derived", ())
+    given = [f"{key} {written(value)}" for key, value in doc["config"].items() if key not in derived]
+    follow = [f"{key} {written(value)}" for key, value in doc["config"].items() if key in derived]
+    config = ", ".join(given) + (f"; so {', '.join(follow)}" if follow else "")
     numbers = {n["key"]: n for n in doc["numbers"]}
     wanted = [(key.partition(".")[2], n) for key, n in numbers.items() if key.startswith("matrix.")]
     wanted += [("HBM", numbers["hbm.bandwidth"])] if "hbm.bandwidth" in numbers else []
@@ -112,8 +124,6 @@ def written(value: Any) -> str:
 
 
 def _heading(stage: Document, colour: bool) -> list[str]:
-    if not stage:
-        return []
     mark = MARKS.get(stage["status"], "")
     words = [
         f"{stage['name']}{mark} x{stage['calls']}",
@@ -123,7 +133,9 @@ def _heading(stage: Document, colour: bool) -> list[str]:
         f"fused {units.text(stage['total']['bytes_fused'], 'B')}",
         f"peak {units.text(stage['peak_bytes'], 'B')}",
     ]
-    return [_styled("  ".join(words), colour, bold=True)]
+    text = "  ".join(words)
+    text = text if len(text) <= WIDTH else " ".join(words)
+    return [_styled(line, colour, bold=True) for line in wrapped(text, "    ")]
 
 
 def _coloured(cell: str) -> str:
@@ -148,14 +160,10 @@ def wrapped(text: str, indent: str = "  ") -> list[str]:
     return textwrap.wrap(text, WIDTH, subsequent_indent=indent, break_on_hyphens=False) or [""]
 
 
-def _foot(doc: Document, verbose: bool) -> list[str]:
-    total = f"all calls: floor {units.text(doc['floor_s'], 's')}, pessimistic {units.text(doc['pessimistic_s'], 's')}"
-    if "useful_flops" in doc:
-        total += (f"; without what masks throw away {units.text(doc['useful_flops'], 'FLOP')}, "
-                  f"floor {units.text(doc['useful_floor_s'], 's')}")  # fmt: skip
-    out = wrapped(total)
+def _foot(doc: Document, unit: str, verbose: bool) -> list[str]:
+    out = wrapped(_all_calls(doc, unit))
     out += notes(doc, verbose)
-    out += wrapped(_legend(doc))
+    out += [line for text in _legend(doc) for line in wrapped(text)]
     by_tag = {tag: [n["key"] for n in doc["numbers"] if n["tag"] == tag] for tag in TAGS}
     by_tag["D"].insert(0, "all counts")
     tagged = "; ".join(f"[{tag}] {TAGS[tag]}: {', '.join(keys)}" for tag, keys in by_tag.items() if keys)
@@ -163,18 +171,48 @@ def _foot(doc: Document, verbose: bool) -> list[str]:
     return out + wrapped(NOT_MODELLED)
 
 
-def _legend(doc: Document) -> str:
+def _all_calls(doc: Document, unit: str) -> str:
+    """Each stage's own figures times its calls, added up; useful work where that says something else."""
+    total, masked = doc["total"], doc["total"]["flops"] - doc.get("useful_flops", doc["total"]["flops"])
+    work = units.text(*(macs(total), "MAC") if unit == "mac" else (total["flops"], "FLOP"))
+    left = units.text(*(macs(total) - masked / 2, "MAC") if unit == "mac" else (total["flops"] - masked, "FLOP"))
+    floor = units.text(doc["floor_s"], "s")
+    useful_floor = units.text(doc.get("useful_floor_s", doc["floor_s"]), "s")
+    sizes = {"weights": "weight_bytes"} | {cut: f"bytes_{cut}" for cut in ("fused", "scoped", "unfused")}
+    return ", ".join([
+        f"all calls: {work}" + f" ({left} useful)" * (left != work),
+        *(f"{name} {units.text(total[key], 'B')}" for name, key in sizes.items()),
+        f"floor {floor}" + f" ({useful_floor} useful)" * (left != work and useful_floor != floor),
+        f"pessimistic {units.text(doc['pessimistic_s'], 's')}",
+    ])  # fmt: skip
+
+
+ROWS = {
+    "scope": "share: of all rows' calls x pessimistic time. A row's floor is that of the row as one kernel; rows add up "
+    "one after the other, to more than the stage's own floor, in its heading",
+    "weight": "rows overlap where an op reads two weights, and what reads none is in no row: there is no sum; share: of "
+    "the stages' own time with unfused bytes",
+    "other": "share: of all rows' calls x time; time is with unfused bytes, each op a kernel",
+}
+"""What must be known of rows: of scopes, of weights, of anything else."""
+
+
+def _legend(doc: Document) -> list[str]:
     rows = [row for stage in doc["stages"] for row in stage["rows"]]
-    bounds = [[row[f"bound_{cut}"] for cut in ("fused", "scoped", "unfused")] for row in rows]
-    differing = {word for words in bounds if len(set(words) - {None}) > 1 for word in words if word}
-    whole = doc["by"] in ("scope", "layer")
-    said = [f"share of all rows' {'pessimistic' if whole else 'unfused'} time"]
+    bounds = [[row[f"bound_{cut}"] for cut in ("fused", "scoped", "unfused")] for row in rows if row["floor_s"] is not None]
+    differing = {word for words in bounds if len(set(words)) > 1 for word in words if word}
+    said = ["useful: what masks leave, where it is less"] if any(f.column.head == "useful" for f in fields(doc)) else []
     if differing:
         initials = ", ".join(f"{INITIALS[word]} {word}" for word in INITIALS if word in differing)
         said.append(f"bound fused/scoped/unfused: {initials}")
     statuses = {part["status"] for part in [*rows, *doc["stages"]]}
-    said += [f"{MARKS[status].strip()} {words}" for status, words in MARKED.items() if status in statuses]
-    return "; ".join(said)
+    said += marked(statuses)
+    return [ROWS.get({"layer": "scope"}.get(doc["by"], doc["by"]), ROWS["other"]), *(["; ".join(said)] if said else [])]
+
+
+def marked(statuses: Iterable[str]) -> list[str]:
+    """What the marks of these statuses mean."""
+    return [f"{MARKS[status].strip()} {words}" for status, words in MARKED.items() if status in statuses]
 
 
 def notes(doc: Document, verbose: bool) -> list[str]:

@@ -24,21 +24,42 @@ class Field:
     value: Callable[[Document], Any]
 
 
-def _ratio(a: float | None, b: float | None) -> float | None:
-    return a / b if a is not None and b else None
+NONE = "-"
+"""What tables show where a number has no meaning: an intensity without bytes, a bound without work."""
+USEFUL = 0.005
+"""The share of a part's FLOPs that masks must hide before tables show useful FLOPs."""
+
+
+def _ratio(a: float | None, b: float | None) -> float | str | None:
+    if a is None or b is None:
+        return None
+    return a / b if b else NONE
 
 
 def _bound(row: Document) -> str | None:
-    """One word where fused, scoped and unfused bytes agree, else three initials: 'C/C/M'."""
-    words = [row[f"bound_{cut}"] for cut in ("fused", "scoped", "unfused") if row[f"bound_{cut}"]]
+    """One word where fused, scoped and unfused bytes agree, else three initials: 'C/C/M'; '-' where there is no work,
+    None where the time is not known."""
+    if row["unfused_s"] is None and row["bound_unfused"] is None:
+        return None
+    cuts = ("fused", "scoped", "unfused") if row["floor_s"] is not None else ("unfused",)
+    words = [row[f"bound_{cut}"] for cut in cuts]
     if len(set(words)) == 1:
-        return str(words[0])
-    return "/".join(INITIALS[word] for word in words)
+        return NONE if words[0] is None else str(words[0])
+    return "/".join(NONE if word is None else INITIALS.get(word, word) for word in words)
 
 
 def macs(cost: Document) -> float:
     """Multiply-adds of the products alone: half their FLOPs."""
     return float((cost["matmul_flops"] + cost["conv_flops"]) / 2)
+
+
+def useful(row: Document) -> int:
+    """A part's FLOPs without what static masks hide."""
+    return int(row.get("useful_flops", row["cost"]["flops"]))
+
+
+def _useful_macs(row: Document) -> float:
+    return macs(row["cost"]) - (row["cost"]["flops"] - useful(row)) / 2
 
 
 def _field(key: str, head: str, unit: str, value: Callable[[Document], Any]) -> tuple[str, Field]:
@@ -51,17 +72,18 @@ FIELDS: dict[str, Field] = dict([
     _field("macs", "", "MAC", lambda row: macs(row["cost"])),
     _field("transcendentals", "exp etc", "OP", lambda row: row["cost"]["transcendentals"]),
     _field("integers", "integer", "OP", lambda row: row["cost"]["integer_ops"]),
-    _field("useful", "useful", "FLOP", lambda row: row.get("useful_flops", row["cost"]["flops"])),
+    _field("useful", "useful", "FLOP", useful),
+    _field("useful_macs", "useful", "MAC", _useful_macs),
     _field("weight", "weight", "B", lambda row: row["cost"]["weight_bytes"]),
     _field("fused", "fused", "B", lambda row: row["cost"]["bytes_fused"]),
     _field("scoped", "scoped", "B", lambda row: row["cost"]["bytes_scoped"]),
     _field("unfused", "unfused", "B", lambda row: row["cost"]["bytes_unfused"]),
     _field("intensity", "fused", "FLOP/B", lambda row: _ratio(row["cost"]["flops"], row["cost"]["bytes_fused"])),
-    _field("unfused_intensity", "", "FLOP/B", lambda row: _ratio(row["cost"]["flops"], row["cost"]["bytes_unfused"])),
+    _field("unfused_intensity", "unfused", "FLOP/B", lambda row: _ratio(row["cost"]["flops"], row["cost"]["bytes_unfused"])),
     _field("bound", "bound", "", _bound),
     _field("floor", "floor", "s", lambda row: row["floor_s"]),
     _field("pessimistic", "pessim.", "s", lambda row: row["pessimistic_s"]),
-    _field("unfused_time", "unfused", "s", lambda row: row["unfused_s"]),
+    _field("unfused_time", "time", "s", lambda row: row["unfused_s"]),
     _field("share", "share", "%", lambda row: row["share"]),
 ])  # fmt: skip
 """Every column that a table can show, by the name that --sort takes."""
@@ -91,18 +113,26 @@ VIEWS: dict[str, View] = {
 
 def fields(doc: Document, unit: str = "flop") -> list[Field]:
     """The columns of the document's view: `unit` mac shows multiply-adds of products for FLOPs; useful FLOPs stand
-    beside the executed ones where they differ."""
-    wanted = list(VIEWS[doc["by"]].fields)
+    beside the executed ones where a part's differ by USEFUL of them or more."""
+    parts = [row for stage in doc["stages"] for row in stage["rows"] if "useful_flops" in row]
+    masked = any(row["cost"]["flops"] - useful(row) >= USEFUL * row["cost"]["flops"] for row in parts)
+    return [FIELDS[key] for key in columns(doc["by"], unit) if masked or not key.startswith("useful")]
+
+
+def columns(by: str, unit: str = "flop") -> list[str]:
+    """The names of the columns that a view may show."""
+    wanted = list(VIEWS[by].fields)
+    at = wanted.index("flops")
+    wanted.insert(at + 1, "useful")
     if unit == "mac":
-        wanted[wanted.index("flops")] = "macs"
-    elif any("useful_flops" in row for stage in doc["stages"] for row in stage["rows"]):
-        wanted.insert(wanted.index("flops") + 1, "useful")
-    return [FIELDS[key] for key in wanted]
+        wanted[at : at + 2] = ["macs", "useful_macs"]
+    return wanted
 
 
 def rows(doc: Document, stage: Document) -> list[Document]:
-    """A stage's rows, each with `part`: its label in tables."""
-    return [row | {"part": label(row[GROUPS[doc["by"]]])} for row in stage["rows"]]
+    """A stage's rows, each with `part` and `label`: its label in tables."""
+    labels = [label(row[GROUPS[doc["by"]]]) for row in stage["rows"]]
+    return [row | {"part": said, "label": said} for row, said in zip(stage["rows"], labels, strict=True)]
 
 
 def label(key: str) -> str:
@@ -119,7 +149,7 @@ def added(part: str, some: Sequence[Document]) -> Document:
     out |= {key: _sum([row[key] for row in some]) for key in ("floor_s", "pessimistic_s", "unfused_s", "share")}
     out |= {f"bound_{cut}": "" for cut in ("fused", "scoped", "unfused")}
     if any("useful_flops" in row for row in some):
-        out["useful_flops"] = sum(row.get("useful_flops", row["cost"]["flops"]) for row in some)
+        out["useful_flops"] = sum(map(useful, some))
     return out
 
 
@@ -127,10 +157,23 @@ def _sum(values: list[Any]) -> Any:
     return None if any(v is None for v in values) else sum(values)
 
 
-def known(column: str | None) -> None:
-    """Raises UsageError where no table has such a column to sort by."""
-    if column is not None and column not in FIELDS:
-        raise UsageError(f"--sort {column}: no such column; there are {', '.join(FIELDS)}")
+ALIASES = {"flop": "flops", "mac": "macs", "exp": "transcendentals", "integer": "integers", "name": "part"}
+"""What --sort takes besides the names of columns."""
+NAMED = {"unfused_intensity": "intensity", "unfused_time": "time", "useful_macs": "useful"}
+"""A column's name in --sort, where it is another than its own."""
+
+
+def known(column: str | None, by: str = "scope", unit: str = "flop") -> str | None:
+    """The key in FIELDS of a column as --sort names it. Raises UsageError where the table has no such column."""
+    if column is None:
+        return None
+    shown = {NAMED.get(key, key): key for key in columns(by, unit)}
+    found = shown.get(column) or shown.get(ALIASES.get(column, column))
+    if found is None and column in shown.values():
+        return column
+    if found is None:
+        raise UsageError(f"--sort {column}: the table by {by} has no such column: it has {', '.join(shown)}")
+    return found
 
 
 def ordered(
@@ -147,6 +190,6 @@ def ordered(
 
 def _rank(sort: str, row: Document) -> tuple[int, Any]:
     value = FIELDS[sort].value(row)
-    if value is None:
+    if value is None or value == NONE:
         return 2, 0
     return (0, -value) if isinstance(value, int | float) else (1, value)

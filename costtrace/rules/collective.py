@@ -34,7 +34,7 @@ def group(op: Op) -> int:
     """
     groups = op.params.get("axis_index_groups")
     if groups:
-        return len(groups[0])
+        return max(len(group) for group in groups)  # the busiest device's
     sizes = op.params.get("axis_sizes") or {}
     missing = [a for a in axis_names(op) if a not in sizes]
     if not missing:

@@ -106,14 +106,23 @@ class Replay:
 
     @staticmethod
     def needed(computation: Computation, known: Values) -> Iterator[Instruction]:
-        """What the root needs, in the text's order."""
+        """What the root needs, in the program's order."""
         wanted, todo = set[str](), [computation.root]
         while todo:
             name = todo.pop()
             if name not in wanted and name not in known:
                 wanted.add(name)
                 todo += computation.instructions[name].operands
-        return (i for i in computation if i.name in wanted)
+        late: dict[str, Instruction] = {}  # a filled array, made before all else: it belongs to its first reader
+        for i in computation:
+            if i.name not in wanted:
+                continue
+            filled = i.opcode == "broadcast" and computation.operand(i, 0).opcode == "constant"
+            if filled and i.name != computation.root:
+                late[i.name] = i
+                continue
+            yield from (late.pop(name) for name in dict.fromkeys(i.operands) if name in late)
+            yield i
 
     def value(self, computation: Computation, i: Instruction, inputs: Sequence[Any], values: Values, path: str) -> Any:
         given = [values[name] for name in i.operands]

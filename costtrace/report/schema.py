@@ -1,0 +1,194 @@
+"""SCHEMAS: the JSON Schema (2020-12) of every document that costtrace writes, built from the same tables as they are.
+
+Keys that a schema requires stay; others may be added, so no object is closed. Base units: FLOP, byte, second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from costtrace import figure
+from costtrace.core import COUNTS, EXACT, MODELLED, TABLES, UNKNOWN
+from costtrace.diff import ADDED, CHANGED, REMOVED, SHOWN
+from costtrace.report.document import GROUPS
+from costtrace.roofline import TERMS
+from costtrace.summary import SCHEMA as PROFILE
+
+Schema = dict[str, Any]
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+TEXT: Schema = {"type": "string"}
+TRUTH: Schema = {"type": "boolean"}
+COUNT: Schema = {"type": "integer", "minimum": 0}
+SECONDS: Schema = {"type": "number", "minimum": 0}
+NUMBER: Schema = {"type": "number"}
+STATUS: Schema = {"enum": [EXACT, MODELLED, UNKNOWN]}
+CONFIG: Schema = {"type": "object", "description": "option -> value, as given or as it follows"}
+MAYBE = {"description": "null where it is not known or not defined; never 0 for that"}
+
+
+def _or_null(schema: Schema) -> Schema:
+    if "enum" in schema:
+        return {"enum": [*schema["enum"], None]}
+    return schema | {"type": [schema["type"], "null"]} | MAYBE
+
+
+def _list(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
+
+
+def _table(values: Schema) -> Schema:
+    return {"type": "object", "additionalProperties": values}
+
+
+def _object(needed: Schema, more: Schema | None = None) -> Schema:
+    """An object with the keys `needed`, and `more` that may be there."""
+    return {"type": "object", "properties": needed | (more or {}), "required": list(needed)}
+
+
+def _each(names: Iterable[str], schema: Schema) -> Schema:
+    return dict.fromkeys(names, schema)
+
+
+BOUND = _or_null({"enum": list(TERMS)})
+CUTS = ("bytes_fused", "bytes_scoped")
+COST = _object(
+    {
+        "flops": COUNT,
+        **{name: _or_null(COUNT) if name in CUTS else COUNT for name in COUNTS},
+        **_each(TABLES, _table(COUNT)),
+    }
+)
+TIMES = {
+    "floor_s": _or_null(SECONDS),
+    "pessimistic_s": SECONDS,
+    "unfused_s": SECONDS,
+    **_each(("bound_fused", "bound_scoped", "bound_unfused"), BOUND),
+}
+USEFUL = {"useful_flops": COUNT, "useful_floor_s": _or_null(SECONDS)}
+ROW = {
+    "type": "object",
+    "properties": {**_each(dict.fromkeys(GROUPS.values()), TEXT), "status": STATUS, "instances": COUNT,
+                   "cost": {"$ref": "#/$defs/cost"}, **TIMES, "share": _or_null(SECONDS), **USEFUL},
+    "required": ["status", "instances", "cost", *TIMES, "share"],
+    "oneOf": [{"required": [key]} for key in dict.fromkeys(GROUPS.values())],
+}  # fmt: skip
+STAGE = _object(
+    {
+        "name": TEXT,
+        "calls": COUNT,
+        "parameters": COUNT,
+        "status": STATUS,
+        "total": {"$ref": "#/$defs/cost"},
+        "peak_bytes": COUNT,
+        "peak": _object({"scope": TEXT, "primitive": TEXT, "alive": _list(_object({"value": TEXT, "bytes": COUNT}))}),
+        **TIMES,
+        "rows": _list(ROW),
+    },
+    {**USEFUL, "rows_left_out": COUNT},
+)
+HEAD = {"schema": {"const": figure.DOCUMENT}, "costtrace": TEXT}
+NOTE = _object({"kind": TEXT, "stage": TEXT, "scope": TEXT, "text": TEXT})
+RATE = _object({"key": TEXT, "text": TEXT, "value": NUMBER, "unit": TEXT, "tag": {"enum": ["M", "D", "S"]},
+                "source": TEXT, "date": TEXT})  # fmt: skip
+MODEL = _object(
+    {
+        **HEAD,
+        "model": TEXT,
+        "config": CONFIG,
+        "chip": TEXT,
+        "chip_title": TEXT,
+        "by": {"enum": list(GROUPS)},
+        "efficiency": TRUTH,
+        "stages": _list(STAGE),
+        "total": {"$ref": "#/$defs/cost"},
+        "floor_s": SECONDS,
+        "pessimistic_s": SECONDS,
+        "status": STATUS,
+        "coverage": _object(_each((EXACT, MODELLED, UNKNOWN), SECONDS)),
+        "numbers": _list(RATE),
+        "notes": _list(NOTE),
+    },
+    {**USEFUL, "training": {"type": "object"}},
+)
+RUNS = _object({**HEAD, "runs": _list({"$ref": "#/$defs/model"})})
+PAIR = _object(_each(("before", "after"), _or_null(NUMBER)))
+SIDE = _object({"title": TEXT, "chip": TEXT})
+QUANTITY = {"enum": list(figure.QUANTITIES)}
+DIFF = _object(
+    {
+        **HEAD,
+        "before": SIDE,
+        "after": SIDE,
+        "quantity": QUANTITY,
+        "total": _table(PAIR),
+        "rows": _list(
+            _object(
+                {"stage": TEXT, "scope": TEXT, "verdict": {"enum": [ADDED, REMOVED, CHANGED]}, **_each(SHOWN, PAIR)}
+            )
+        ),
+        "same": COUNT,
+    }
+)
+CHECK = _object(
+    {
+        **HEAD,
+        "passed": TRUTH,
+        "rows": _list(
+            _object(
+                {
+                    "program": TEXT,
+                    "chip": TEXT,
+                    "stage": TEXT,
+                    "scope": TEXT,
+                    "quantity": QUANTITY,
+                    "unit": TEXT,
+                    "sign": {"enum": ["<=", "==", ">="]},
+                    "limit": NUMBER,
+                    "value": _or_null(NUMBER),
+                    "passed": _or_null(TRUTH),
+                }
+            )
+        ),
+    }
+)
+
+
+def _tuple(*items: Schema) -> Schema:
+    return {"type": "array", "prefixItems": list(items), "minItems": len(items), "maxItems": len(items)}
+
+
+_COST = {"$ref": "#/$defs/cost"}
+SAVED = _object(
+    {
+        "schema": {"const": PROFILE},
+        "name": TEXT,
+        "status": STATUS,
+        "parameters": COUNT,
+        "useful_flops": COUNT,
+        "total": _COST,
+        "notes": _list(_tuple(TEXT, TEXT, TEXT)),
+        "peak": _tuple(COUNT, TEXT, TEXT, _list(_tuple(TEXT, COUNT))),
+        "records": _list(_tuple(TEXT, TEXT, TEXT, TEXT, STATUS, COUNT, COUNT, _COST)),
+        "traffic": _list(_tuple(TEXT, TEXT, COUNT)),
+        "lines": _table(_COST),
+        "scopes": _table(_COST),
+        "instances": _table(COUNT),
+        "weights": _table(_COST),
+    }
+)
+
+
+def _whole(name: str, title: str, body: Schema) -> Schema:
+    return {"$schema": DIALECT, "title": f"costtrace {name}", "description": title, **body,
+            "$defs": {"cost": COST, "model": MODEL}}  # fmt: skip
+
+
+SCHEMAS: dict[str, Schema] = {
+    "model": _whole("model", "costtrace MODEL or trace, --format json: one configuration on one chip", MODEL),
+    "runs": _whole("runs", "the same for several configurations or chips, side by side", RUNS),
+    "profile": _whole("profile", "Profile.to_json: everything that is known of one function, without a chip", SAVED),
+    "diff": _whole("diff", "costtrace diff, --format json", DIFF),
+    "check": _whole("check", "costtrace check, --format json", CHECK),
+}
+"""Name of a document -> its schema."""
