@@ -295,10 +295,17 @@ def host_s(nbytes: float, chip: Chip) -> float:
 
 
 NAMES = {
-    **dict.fromkeys(("psum", "psum_invariant", "pmax", "pmin"), ALL_REDUCE),
-    **dict.fromkeys(("all_gather", "all_gather_invariant"), ALL_GATHER),
-    **dict.fromkeys(("reduce_scatter", "psum_scatter"), REDUCE_SCATTER),
+    **dict.fromkeys(
+        ("psum", "psum_invariant", "unreduced_psum", "pmax", "pmin", "unreduced_pmax", "unreduced_pmin"), ALL_REDUCE
+    ),
+    **dict.fromkeys(("all_gather", "all_gather_invariant", "all_gather_reduced"), ALL_GATHER),
+    **dict.fromkeys(("reduce_scatter", "unreduced_reduce_scatter"), REDUCE_SCATTER),
     **dict.fromkeys(("all_to_all", "ragged_all_to_all"), ALL_TO_ALL),
-    **dict.fromkeys(("ppermute", "pbroadcast"), PERMUTE),
+    **dict.fromkeys(("ppermute", "psend", "pbroadcast", "pbroadcast_dynamic"), PERMUTE),
 }
-"""A primitive of the trace -> the kind of its collective."""
+"""A primitive of the trace (without "_start") -> the kind of its collective."""
+
+
+def steps(kind: str, n: int) -> int:
+    """Rounds of a ring among `n` devices: in each, a device hands one piece on."""
+    return 0 if n == 1 else 1 if kind == PERMUTE else PRICES[kind].phases * (n - 1)

@@ -32,11 +32,16 @@ def profile(
 ) -> Profile:
     """What one call of `fn` on `args` (pytrees of jax.ShapeDtypeStruct) costs. Nothing is computed or allocated.
 
+    fn: a function; or a module of flax (linen, nnx), equinox or haiku, its constructor or one of its methods, which
+    costtrace.module.call.opened makes a function of its weights and `args`.
     jit, dims, trips, weights: see costtrace.trace.trace. strict: raise UnknownCostError where something is not priced.
     With shardings over several devices XLA partitions the program first, and the counts are of one device.
     """
+    from costtrace.arguments import filled
+    from costtrace.module.call import opened
     from costtrace.trace import trace
 
+    fn, args = opened(fn, filled(args, dims) if dims else args)
     with _no_collection():
         made = trace(fn, *args, jit=jit, dims=dims, trips=trips, weights=weights)
         if any(note.kind == "sharding" for note in made.notes):

@@ -252,7 +252,7 @@ def collectives(trace: Trace, calls: int = 1) -> list[Collective]:
     """The collectives of one chip's program, those of one kind, axis, scope and size together."""
     counts: dict[tuple[str, str, str, int, int], int] = defaultdict(int)
     for op in trace.ops:
-        kind = mesh.NAMES.get(op.primitive)
+        kind = mesh.NAMES.get(op.primitive.removesuffix("_start"))
         if kind is None:
             continue
         cost = priced(op).cost

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from costtrace import arguments
@@ -41,9 +42,15 @@ def _blame(e: Exception) -> str:
     ours = [
         f
         for f in traceback.extract_tb(e.__traceback__)
-        if "site-packages" not in f.filename and not f.filename.endswith(("costtrace/trace.py", "contextlib.py"))
+        if "site-packages" not in f.filename and not f.filename.endswith("contextlib.py") and not _own(f.filename)
     ]
     return f" (at {ours[-1].filename}:{ours[-1].lineno})" if ours else " (check the arguments' shapes)"
+
+
+def _own(file: str) -> bool:
+    """True for costtrace's own files, in a checkout too; its model specs are their authors'."""
+    here = Path(__file__).parent
+    return here in Path(file).parents and here / "models_spec" not in Path(file).parents
 
 
 def trace(

@@ -68,6 +68,20 @@ def test_bytes_sent(kind: str, factor: float) -> None:
     assert mesh.sent(kind, 6400.0, 1) == 0
 
 
+def test_steps_of_a_ring() -> None:
+    assert [mesh.steps(kind, 8) for kind in mesh.PRICES] == [14, 7, 7, 7, 1]
+    assert [mesh.steps(kind, 1) for kind in mesh.PRICES] == [0] * 5
+
+
+def test_every_collective_primitive_has_a_kind() -> None:
+    from costtrace.rules import RULES, collective
+
+    free = (collective.received, collective.placement)
+    named = [name for name, rule in RULES.items() if rule.formula.__module__ == collective.__name__]
+    paid = {name.removesuffix("_start") for name in named if RULES[name].formula not in free}
+    assert paid == set(mesh.NAMES)
+
+
 # -- the network
 
 

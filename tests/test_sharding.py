@@ -142,6 +142,27 @@ def test_a_derived_block_sends_what_the_one_written_by_hand_sends(strategy: str)
     assert profile.total.matmul_flops == placed.cost.matmul_flops
 
 
+def test_collectives_of_any_program_by_kind_axis_and_scope() -> None:
+    on = AbstractMesh((2, 4), ("r", "d"))
+
+    def body(x: Any) -> Any:
+        with jax.named_scope("sum"):
+            total = lax.psum({"a": x, "b": x[:8]}, ("r", "d"))
+
+        def trip(h: Any, _: Any) -> Any:
+            with jax.named_scope("shift"):
+                return lax.ppermute(h, "d", [(i, (i + 1) % 4) for i in range(4)]), None
+
+        return lax.scan(trip, x, None, length=12)[0] + total["a"]
+
+    fn = jax.shard_map(body, mesh=on, in_specs=P(("r", "d")), out_specs=P(("r", "d")), check_vma=False)
+    found = {c.scope: c for c in sharding.collectives(trace(fn, array((8 * 64,), "float32")))}
+    assert (found["shift"].kind, found["shift"].axis, found["shift"].count) == ("permute", "d", 12)
+    assert found["shift"].bytes_sent == 12 * 64 * 4
+    assert (found["sum"].kind, found["sum"].axis) == ("all_reduce", "r,d")
+    assert found["sum"].bytes_sent == 2 * 64 * 4 * 7 // 8  # the part of the tree that nothing reads is dead code
+
+
 # -- whole models
 
 

@@ -31,7 +31,9 @@ def _cluster(number: int, title: str, found: Flow, chip: Chip) -> Iterator[str]:
     for name, data in found.graph.nodes(data=True):
         figures = "" if name == INPUTS else f"\n{units.text(data['cost'].flops, 'FLOP', 3)}"
         if name != INPUTS:
-            figures += f"\n{units.text(data['cost'].bytes_scoped, 'B', 3)} scoped, {units.text(data['seconds'], 's', 3)}"
+            figures += (
+                f"\n{units.text(data['cost'].bytes_scoped, 'B', 3)} scoped, {units.text(data['seconds'], 's', 3)}"
+            )
         style = f", color={CRITICAL}, penwidth=2" if name in critical else ""
         yield f"  {_id(number, name)} [label={_quoted(label(name or '.') + figures)}{style}];"
     for source, target, nbytes in found.graph.edges(data="nbytes"):

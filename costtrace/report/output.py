@@ -24,7 +24,7 @@ def written(
     if form == "text":
         if len(documents) == 1:
             return text.page(documents[0], unit=unit, sort=sort, top=top, verbose=verbose, colour=colour)
-        return side_by_side(documents, unit=unit, sort=sort, top=top)
+        return side_by_side(documents, unit=unit, sort=sort, top=top, verbose=verbose)
     return table.FORMATS[form](flat(documents, data=form in table.DATA, unit=unit, sort=sort, top=top))
 
 

@@ -56,6 +56,7 @@ def entry(p: Placed) -> Document:
                 "axis": c.axis,
                 "scope": c.scope,
                 "count": c.count,
+                "steps": mesh.steps(c.kind, p.mesh.group(c.axis).size),
                 "bytes_sent": c.bytes_sent,
                 "time_s": c.count * (price := p.mesh.price(c)).seconds,
                 "bandwidth_s": c.count * price.bandwidth_s,

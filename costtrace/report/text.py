@@ -199,7 +199,9 @@ ROWS = {
 
 def _legend(doc: Document) -> list[str]:
     rows = [row for stage in doc["stages"] for row in stage["rows"]]
-    bounds = [[row[f"bound_{cut}"] for cut in ("fused", "scoped", "unfused")] for row in rows if row["floor_s"] is not None]
+    bounds = [
+        [row[f"bound_{cut}"] for cut in ("fused", "scoped", "unfused")] for row in rows if row["floor_s"] is not None
+    ]
     differing = {word for words in bounds if len(set(words)) > 1 for word in words if word}
     said = ["useful: what masks leave, where it is less"] if any(f.column.head == "useful" for f in fields(doc)) else []
     if differing:
@@ -219,20 +221,21 @@ def notes(doc: Document, verbose: bool) -> list[str]:
     """The notes as lines: all of them, or the first of each of the first kinds with the number of others like it."""
     some, alone = doc["notes"], len(doc["stages"]) == 1
     if verbose:
-        return [line for n in some for line in wrapped(f"note {n['kind']}: {_place(n, alone)}{n['text']}")]
+        return [line for n in some for line in wrapped(f"note {n['kind']}: {placed(n, alone)}{n['text']}")]
     kinds: dict[str, list[Document]] = {}
     for note in some:
         kinds.setdefault(note["kind"], []).append(note)
     out = []
     for kind, alike in list(kinds.items())[:NOTES]:
         more = f" (and {len(alike) - 1} more: -v)" if len(alike) > 1 else ""
-        out += wrapped(f"note {kind}: {_place(alike[0], alone)}{alike[0]['text']}{more}")
+        out += wrapped(f"note {kind}: {placed(alike[0], alone)}{alike[0]['text']}{more}")
     if len(kinds) > NOTES:
         out.append(f"notes of {len(kinds) - NOTES} more kinds: -v shows them")
     return out
 
 
-def _place(note: Document, alone: bool) -> str:
+def placed(note: Document, alone: bool) -> str:
+    """A note's stage and scope, with a colon: what its text is about."""
     stage = "" if alone else note["stage"]
     place = ": ".join(part for part in (stage, note["scope"]) if part and part != ".")
     return f"{place}: " if place else ""

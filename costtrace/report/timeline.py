@@ -63,7 +63,11 @@ def _events(pid: int, one: Slice, at: float) -> Iterator[Event]:
     args: Event = {"scope": "/".join(one.path), "runs": one.of}
     if one.leaf is not None:
         cost = one.leaf.cost
-        args |= {"bound": one.leaf.times.bound, "flops": cost.flops / one.of, "bytes_scoped": cost.bytes_scoped / one.of}
+        args |= {
+            "bound": one.leaf.times.bound,
+            "flops": cost.flops / one.of,
+            "bytes_scoped": cost.bytes_scoped / one.of,
+        }
     yield _slice(name, pid, 0, start, _ns(at + one.end_s), args)
     for tid, term in enumerate(UNITS, 1):
         if seconds := one.terms.get(term):

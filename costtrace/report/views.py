@@ -130,9 +130,8 @@ def columns(by: str, unit: str = "flop") -> list[str]:
 
 
 def rows(doc: Document, stage: Document) -> list[Document]:
-    """A stage's rows, each with `part` and `label`: its label in tables."""
-    labels = [label(row[GROUPS[doc["by"]]]) for row in stage["rows"]]
-    return [row | {"part": said, "label": said} for row, said in zip(stage["rows"], labels, strict=True)]
+    """A stage's rows, each with `part`: its label in tables."""
+    return [row | {"part": label(row[GROUPS[doc["by"]]])} for row in stage["rows"]]
 
 
 def label(key: str) -> str:
