@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -30,7 +31,7 @@ def path_name(path: tuple[Any, ...]) -> str:
 def filled(args: tuple[Any, ...], dims: Mapping[str, int] | None) -> tuple[Any, ...]:
     """`args` with every symbolic dimension (jax.export) replaced by its value.
 
-    Raises ShapeError where a dimension has no value.
+    Raises ShapeError where a dimension has no value, UsageError for a value that no dimension uses.
     """
     import jax
     from jax import export
@@ -43,13 +44,18 @@ def filled(args: tuple[Any, ...], dims: Mapping[str, int] | None) -> tuple[Any, 
         "non_negative": lambda a: max(a, 0),
     }
 
+    symbols: dict[str, None] = {}
+
     def size(dim: Any) -> int:
         if not export.is_symbolic_dim(dim):
             return dim
+        symbols.update(dict.fromkeys(w for w in re.findall(r"[A-Za-z_]\w*", str(dim)) if w not in functions))
         try:
             return int(eval(str(dim), {"__builtins__": {}}, functions | dict(dims or {})))
         except NameError as e:
-            raise ShapeError(f"symbolic dimension {str(dim)!r} has no value: pass dims={{{e.name!r}: 8}}") from None
+            raise ShapeError(
+                f"symbolic dimension {str(dim)!r} has no value: pass dims={{{e.name!r}: 8}}, or --dim {e.name}=8"
+            ) from None
 
     def leaf(x: Any) -> Any:
         shape = getattr(x, "shape", ())
@@ -57,7 +63,11 @@ def filled(args: tuple[Any, ...], dims: Mapping[str, int] | None) -> tuple[Any, 
             return jax.ShapeDtypeStruct(tuple(size(d) for d in shape), x.dtype)
         return x
 
-    return jax.tree.map(leaf, args)
+    out: tuple[Any, ...] = jax.tree.map(leaf, args)
+    if unused := [name for name in dims or {} if name not in symbols]:
+        known = f"they have {', '.join(symbols)}" if symbols else "they have none"
+        raise UsageError(f"dims names {unused[0]!r}, but no argument has such a symbolic dimension: {known}")
+    return out
 
 
 WIDE = ("float64", "complex128")
@@ -98,8 +108,14 @@ def sharded(args: tuple[Any, ...]) -> bool:
 
 
 def weight_argument(fn: Callable[..., Any], args: tuple[Any, ...], weights: int | str | None) -> int | None:
-    """Which positional argument holds the parameters: the one named, else the first if it is a container of arrays."""
+    """Which positional argument holds the parameters: the one named, else the first if it is a container of arrays.
+
+    Raises UsageError where there is no such argument, or where `fn` is no function.
+    """
     import jax
+
+    if not callable(fn):
+        raise UsageError(f"a {type(fn).__name__} is not callable: give a function of arrays first, then its arguments")
 
     if isinstance(weights, str):
         names = list(inspect.signature(fn).parameters)

@@ -24,3 +24,16 @@ def cudnn_traceable() -> Iterator[None]:
         yield
     finally:
         module.check_cudnn_version = asked
+
+
+def expanded(eqn: Any) -> Any:
+    """The closed jaxpr of a high-level primitive (jax 0.12: searchsorted is one) in terms of lower ones, by its own
+    `expand`; None where it has none."""
+    import jax
+
+    primitive = eqn.params.get("_prim")
+    if not hasattr(primitive, "expand") or not hasattr(primitive, "in_tree"):
+        return None
+    shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars]
+    args = jax.tree.unflatten(primitive.in_tree, shapes)
+    return jax.make_jaxpr(primitive.expand)(*args)

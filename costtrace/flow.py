@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from costtrace import dce, fold
 from costtrace.core import EXACT, FORWARD, MODELLED, UNKNOWN, Carry, Edge, Frame, Note, Op, Value
+from costtrace.doors import expanded
 from costtrace.kernel import priced_kernel
 from costtrace.rules.table import priced
 
@@ -172,6 +173,16 @@ def run_scoped(
     return walk.equations(body, env, (True,) * len(body.outvars), walk.child(at, "call", phase=phase), phase)
 
 
+def high_level(
+    walk: Walk, eqn: Any, mask: tuple[bool, ...], operands: list[Value], at: Frame, phase: str
+) -> list[Value]:
+    """A primitive that says itself what it is in terms of lower ones."""
+    body = expanded(eqn)
+    if body is None or len(dce.opened(body).invars) != len(operands):
+        return walk.op(eqn, operands, at, phase)
+    return walk.body(body, operands, (True,) * len(eqn.outvars), walk.child(at, "call", phase=phase), phase)
+
+
 def pallas(walk: Walk, eqn: Any, mask: tuple[bool, ...], operands: list[Value], at: Frame, phase: str) -> list[Value]:
     results = walk.op(eqn, operands, at, phase)
     walk.out.ops[-1].priced, notes = priced_kernel(eqn, lambda body: _kernel_ops(walk, body))
@@ -182,7 +193,7 @@ def pallas(walk: Walk, eqn: Any, mask: tuple[bool, ...], operands: list[Value], 
 
 FLOW: dict[str, Callable[..., list[Value]]] = {
     "scan": scan, "while": while_, "cond": cond, "custom_linear_solve": solve,
-    "shard_map": shard_map, "pallas_call": pallas, "run_scoped": run_scoped,
+    "shard_map": shard_map, "pallas_call": pallas, "run_scoped": run_scoped, "call_hi_primitive": high_level,
 }  # fmt: skip
 """Primitives with control flow of their own; plain calls are in dce.CALLS."""
 

@@ -44,10 +44,12 @@ def size(multiple: int = 1) -> Reader:
     """Reads WIDTHxHEIGHT, each side a multiple of `multiple`."""
 
     def read(text: str) -> Size:
-        sides = re.fullmatch(r"([0-9]+)x([0-9]+)", text)
+        sides = re.fullmatch(r"([0-9]+)[xX]([0-9]+)", text)
         if not sides:
             raise UsageError("must be WIDTHxHEIGHT in pixels: try 1360x768")
         wanted = Size(*(int(side) for side in sides.groups()))
+        if not all(wanted):
+            raise ShapeError(f"each side must be {multiple} pixels or more: try {max(multiple, 512)}x{max(multiple, 512)}")
         near = Size(*(max(1, round(side / multiple)) * multiple for side in wanted))
         if wanted != near:
             raise ShapeError(f"each side must be a multiple of {multiple}: try {near}")
@@ -68,7 +70,10 @@ def choice(*words: str, **short: str) -> Reader:
     return read
 
 
-DTYPE = choice("bfloat16", "float16", "float32", bf16="bfloat16", f16="float16", f32="float32")
+DTYPE = choice(
+    *("bfloat16", "float16", "float32"),
+    **{"bf16": "bfloat16", "f16": "float16", "fp16": "float16", "f32": "float32", "fp32": "float32"},
+)
 """Reads the dtype of a model's weights and activations."""
 
 _READERS: dict[type, Reader] = {int: count, float: positive}
@@ -102,8 +107,11 @@ def configure(config: type[Any], values: dict[str, Any], owner: str) -> Any:
             raise UsageError(f"{owner} has no option {name!r}: it takes {', '.join(known) or 'none'}")
         if value is None:
             continue
+        flag = name.replace("_", "-")
+        if value == "":
+            raise UsageError(f"{flag}: a value is empty: write --{flag} {known[name].default}, or several with one comma")
         try:
             read[name] = known[name].metadata.get("parse", str)(str(value))
         except UsageError as e:
-            raise type(e)(f"{name.replace('_', '-')} {value}: {e}") from None
+            raise type(e)(f"{flag} {value}: {e}") from None
     return config(**read)

@@ -70,6 +70,11 @@ class Found:
 
     def _batch(self) -> Place | None:
         found = {r: n for r, n in self._leading().items() if r != self.tokens and r not in self.with_weights}
+        shapes = {v.shape for v in self.trace.inputs if v.weight}
+        ends = [v for v in self.trace.outputs if v.shape and v.shape not in shapes]
+        if ends:  # a batch goes in and comes out
+            out = {self.classes.of(v, 0) for v in ends}
+            found = {r: n for r, n in found.items() if r in out}
         return max(found, key=found.__getitem__) if found else None
 
     def features(self) -> tuple[Place, ...]:

@@ -27,6 +27,8 @@ from costtrace.rules.table import priced
 from costtrace.storage import Storage
 
 DATA, PIPELINE = "data", "pipeline"
+WHOLE = 0.9
+"""A chip with more of the work than this has the whole of it: the strategy divides nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +194,6 @@ def placed(name: str, stages: Sequence[Part], chip: Chip, chips: int, given: dic
     axes = axes_of(name, chips, given)
     on = Mesh(given or dict(axes.values()), chip)
     out = Placed(name, on, [])
-    divided = False
     for part in stages:
         if PIPELINE in axes:
             _deep(out, part, *axes[PIPELINE])
@@ -211,10 +212,8 @@ def placed(name: str, stages: Sequence[Part], chip: Chip, chips: int, given: dic
         mine = part.share if local is part.trace else share(part.name, part.calls, local)
         out.stages.append(mine)
         out.collectives += collectives(local, part.calls)
-        divided |= mine.total.flops < part.share.total.flops or chips == 1
         out.whole += part.calls * part.share.total
-    divided |= PIPELINE in axes
-    out.blocked = not divided or not out.fits
+    out.blocked = not out.fits or (chips > 1 and out.cost.flops > WHOLE * out.whole.flops)
     if not out.fits:
         out.problems.append(f"peak memory {capacity.hbm(out.peak_bytes, chip)}")
     return out

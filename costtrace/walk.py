@@ -147,7 +147,7 @@ class Walk:
             )
         if name in HOST:
             self.note("host", frame, f"{name} runs on the host: its time is not modelled")
-        elif name not in RULES and name not in flow.FLOW:
+        elif name not in RULES and (name not in flow.FLOW or name in UNPRICED):
             why = UNPRICED.get(name) or PROGRAMS.get(name) or "add a rule with @costtrace.rule"
             self.note(
                 "unknown-primitive",

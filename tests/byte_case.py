@@ -1,4 +1,4 @@
-"""The table of byte counts by hand: what a row holds and how one is written. Rows: byte_rows.py, byte_rows_nested.py."""
+"""The table of byte counts by hand: what a row holds, how one is written. Rows: byte_rows.py, byte_rows_nested.py."""
 
 from __future__ import annotations
 

@@ -12,8 +12,9 @@ import click
 
 from costtrace import chip
 from costtrace.cli import compiled
-from costtrace.report.document import GROUPS, Grouping, Stages, document
-from costtrace.report.explain import explain
+from costtrace.errors import UnknownCostError, UsageError
+from costtrace.report import explain
+from costtrace.report.document import GROUPS, Document, Grouping, Stages, document
 from costtrace.report.output import FORMATS, written
 from costtrace.report.table import DATA
 from costtrace.report.views import known
@@ -28,16 +29,17 @@ OPTIONS: tuple[click.Option, ...] = (
     click.Option(["--depth"], type=click.IntRange(1), metavar="N", help="How deep rows go into nested scopes."),
     click.Option(["--layers", "--no-merge", "layers"], is_flag=True,
                  help="Numbered siblings (layers_0, layers_1) each on their own row."),
-    click.Option(["--sort"], metavar="COLUMN", help="Rows by falling flops, fused, share ..., not in program order."),
-    click.Option(["--top"], type=click.IntRange(1), metavar="N", help="Only the N first rows of each stage."),
+    click.Option(["--sort"], metavar="COLUMN", help="Rows by a column of the table, falling: flops, fused, share ..."),
+    click.Option(["--top"], type=click.IntRange(1), metavar="N",
+                 help="The N rows of each stage with the largest share, or the first by --sort; tables add up the rest."),
     click.Option(["--format"], type=click.Choice(FORMATS), default="text", show_default=True,
                  help="json, csv and tsv are in FLOP, bytes and seconds, with every digit."),
     click.Option(["--unit"], type=click.Choice(["flop", "mac"]), default="flop", show_default=True,
                  help="mac: tables show multiply-adds of products instead of FLOPs."),
     click.Option(["--efficiency"], is_flag=True, help="Times at measured rates, where the chip's file has them."),
-    click.Option(["--explain"], metavar="ROW", help="One row's time as a formula, with every number's source."),
+    click.Option(["--explain"], metavar="ROW", help="One row's time as formulas with every number's source; the end of its name will do."),
     *compiled.OPTIONS,
-    click.Option(["--strict"], is_flag=True, help="An error where anything has no price."),
+    click.Option(["--strict"], is_flag=True, help="An error where anything has no price, or the chip no rate."),
     click.Option(["--verbose", "-v"], is_flag=True, help="Every row and every note."),
 )  # fmt: skip
 
@@ -62,32 +64,61 @@ def show(runs: Iterable[Run], options: Mapping[str, Any]) -> None:
     Raises UsageError for a chip or a column that is not there, before the first run is made.
     """
     form = options["format"]
-    documents, explained, compiles = [], [], []
+    documents, explanations, compiles = [], [], []
     asked = compiled.wanted(options)
     chips = [chip.load(name) for name in options["chip"].split(",")]
-    known(options["sort"])
+    sort = known(options["sort"], options["by"], options["unit"])
+    if options["explain"] and form not in ("text", "json"):
+        raise UsageError(f"--explain with --format {form}: an explanation is text or json: leave --format out")
     for run in runs:
         grouping = Grouping(
             by=options["by"],
             depth=run.depths if options["depth"] is None else options["depth"],
-            merge=form not in DATA and not options["layers"],
+            merge=(form not in DATA or bool(options["explain"])) and not options["layers"],
             efficiency=options["efficiency"],
         )
         for on in chips:
             if options["explain"]:
-                explained.append(explain(options["explain"], run.stages, on, grouping))
+                explanations += explain.explained(options["explain"], run.stages, on, grouping)
             else:
                 more = run.extra(on) if run.extra else {}
                 documents.append({**document(run.name, run.config, on, run.stages, grouping), **more})
+                if options["layers"]:
+                    documents[-1]["notes"] += _scanned(documents[-1])
+                if options["strict"]:
+                    _priced(documents[-1])
                 if asked and run.programs:
                     one = compiled.compile_of(documents[-1], run.stages, run.programs, on, grouping, options)
                     compiles.append(one)
-    if explained:
-        click.echo("\n\n".join(explained))
+    if explanations:
+        click.echo(explain.data(explanations) if form == "json" else explain.text(explanations))
         return
     if compiles:
         click.echo(compiled.shown(compiles, options))
         return
     colour = form == "text" and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    wanted = {key: options[key] for key in ("unit", "sort", "top", "verbose")}
-    click.echo(written(documents, form, colour=colour, **wanted), color=colour)
+    wanted = {key: options[key] for key in ("unit", "top", "verbose")}
+    click.echo(written(documents, form, colour=colour, sort=sort, **wanted), color=colour)
+
+
+def _priced(doc: Document) -> None:
+    """Raises UnknownCostError where the chip's file lacks a rate that the work needs."""
+    for note in doc["notes"]:
+        if note["kind"] == "missing-rate":
+            raise UnknownCostError(
+                f"--strict: {note['text']}: give a chip file of your own that has it (--chip my.toml), or leave --strict out"
+            )
+
+
+def _scanned(doc: Document) -> list[Document]:
+    """The note that --layers cannot tell the trips of one body apart."""
+    out = []
+    for stage in doc["stages"]:
+        often = [row for row in stage["rows"] if row["instances"] > 1 and "scope" in row]
+        if often:
+            text = (
+                f"{len(often)} rows run several times in one body, a scan ({often[0]['scope']} {often[0]['instances']} "
+                "times): its trips are one row; blocks called one by one have rows of their own"
+            )
+            out.append({"kind": "scanned", "stage": stage["name"], "scope": "", "text": text})
+    return out

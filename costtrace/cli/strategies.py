@@ -52,6 +52,8 @@ def show(found: Model, configs: list[Any], options: Mapping[str, Any]) -> None:
     names = (options["strategy"] or "all").split(",")
     if names == ["all"]:
         names = _fitting(given)
+    if options["explain"] and options["explain"] not in names:
+        raise UsageError(f"--explain {options['explain']}: with --chips it takes a strategy: {', '.join(names)}")
     for name in names:
         for n in sizes:
             sharding.axes_of(name, n, given)
@@ -73,7 +75,7 @@ def show(found: Model, configs: list[Any], options: Mapping[str, Any]) -> None:
             for n in sizes:
                 placed += sharding.ranked(sharding.placed(name, parts, on, n, given) for name in names)
             if options["explain"]:
-                explained += [line for p in placed for line in report.explain(p)]
+                explained += [line for p in placed if p.name == options["explain"] for line in report.explain(p)]
             documents.append(report.document(found.name, found.shown(config), on, placed))
     form = options["format"]
     if options["explain"]:

@@ -188,10 +188,10 @@ def _all_calls(doc: Document, unit: str) -> str:
 
 
 ROWS = {
-    "scope": "share: of all rows' calls x pessimistic time. A row's floor is that of the row as one kernel; rows add up "
-    "one after the other, to more than the stage's own floor, in its heading",
-    "weight": "rows overlap where an op reads two weights, and what reads none is in no row: there is no sum; share: of "
-    "the stages' own time with unfused bytes",
+    "scope": """share: of all rows' calls x pessimistic time. A row's floor is that of the row as one kernel; rows add
+up one after the other, to more than the stage's own floor, in its heading""",
+    "weight": """rows overlap where an op reads two weights, and what reads none is in no row: there is no sum; share: of
+the stages' own time with unfused bytes""",
     "other": "share: of all rows' calls x time; time is with unfused bytes, each op a kernel",
 }
 """What must be known of rows: of scopes, of weights, of anything else."""

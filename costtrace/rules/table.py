@@ -6,11 +6,12 @@ without repeat (the fold in profile.py owns that). It never sees loops, scopes o
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from costtrace.core import EXACT, UNKNOWN, Cost, Op, Priced
-from costtrace.errors import UnknownCostError, UsageError
+from costtrace.core import COUNTS, EXACT, TABLES, UNKNOWN, Cost, Op, Priced
+from costtrace.errors import CosttraceError, UnknownCostError, UsageError
 
 Formula = Callable[[Op], Cost]
 
@@ -54,16 +55,47 @@ def rule(*primitives: str, status: str = EXACT) -> Callable[[Formula], Formula]:
 
 def priced(op: Op) -> Priced:
     """What one execution of `op` costs, with its status: by the price it brought along, else by its rule. Without
-    either, or where the rule cannot know, the cost is empty and the status unknown, with the reason in `why`."""
+    either, or where the rule cannot know, the cost is empty and the status unknown, with the reason in `why`.
+
+    Raises UsageError where a rule fails, gives no Cost, or one whose counts are not whole numbers from 0."""
     if op.priced is not None:
         return op.priced
     found = RULES.get(op.primitive)
     if found is None:
         return Priced(Cost(), UNKNOWN, why=f"no rule for {op.primitive!r}")
     try:
-        return Priced(found.formula(op), found.status)
+        cost = found.formula(op)
     except UnknownCostError as e:
         return Priced(Cost(), UNKNOWN, why=str(e))
+    except CosttraceError:
+        raise
+    except Exception as e:
+        if found.owner.startswith(__package__ or ""):
+            raise  # a bug of costtrace
+        frames = traceback.extract_tb(e.__traceback__)[1:]
+        at = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else _place(found)
+        raise UsageError(f"the rule for {op.primitive!r} failed at {at}: {type(e).__name__}: {e}: mend the rule") from e
+    if not isinstance(cost, Cost):
+        raise UsageError(f"the rule for {op.primitive!r} ({_place(found)}) returns {cost!r}, no costtrace.Cost: return "
+                         "costtrace.Cost(vector_flops=...), with what is not known left out")  # fmt: skip
+    for name in COUNTS:
+        _counted(getattr(cost, name), name, found)
+    for name in TABLES:
+        for key, n in getattr(cost, name).items():
+            _counted(n, f"{name}[{key!r}]", found)
+    return Priced(cost, found.status)
+
+
+def _counted(n: object, name: str, found: Rule) -> None:
+    if type(n) is int and n >= 0:
+        return
+    raise UsageError(f"the rule for {found.primitive!r} ({_place(found)}) gives {name} = {n!r}: counts are whole "
+                     "numbers, 0 or more: use // for /, and int()")  # fmt: skip
+
+
+def _place(found: Rule) -> str:
+    code = getattr(found.formula, "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else found.owner
 
 
 def is_float(dtype: str) -> bool:
