@@ -21,8 +21,10 @@ from __future__ import annotations
 import ast
 import dataclasses
 import difflib
+import functools
 import importlib
 import importlib.util
+import inspect
 import sys
 import traceback
 import types
@@ -31,7 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from costtrace.errors import UsageError
+from costtrace.errors import CosttraceError, UsageError
 from costtrace.option import DTYPE as DTYPE
 from costtrace.option import Size as Size
 from costtrace.option import choice as choice
@@ -131,9 +133,48 @@ def _model(found: Any, place: str) -> Model:
     model = getattr(found, "MODEL", found)
     if not isinstance(model, Model):
         raise UsageError(f"{place} has no MODEL: end it with MODEL = Model(name, config, stages)")
-    if model.title or model is found:
-        return model
-    return dataclasses.replace(model, title=(found.__doc__ or "").partition("\n")[0])
+    _checked_config(model.config, place)
+    title = model.title or ("" if model is found else (found.__doc__ or "").partition("\n")[0])
+    return dataclasses.replace(model, title=title, stages=_checked(model.stages, place))
+
+
+def _checked_config(config: Any, place: str) -> None:
+    """Raises UsageError, with the line, where a config is no dataclass of option()s."""
+    try:
+        written, first = inspect.getsourcelines(config)
+    except (OSError, TypeError):
+        written, first = [], 0
+    if not isinstance(config, type) or not dataclasses.is_dataclass(config):
+        name = getattr(config, "__name__", repr(config))
+        at = f"{place}:{first}" if first else place
+        raise UsageError(f"{at}: {name} is no dataclass: write @dataclass(frozen=True) above class {name}")
+    for name, field in options(config).items():
+        if "help" not in field.metadata:
+            line = next((k for k, text in enumerate(written, first) if text.strip().startswith(f"{name}:")), first)
+            default = "DEFAULT" if field.default is dataclasses.MISSING else repr(field.default)
+            raise UsageError(f"{place}:{line}: the field {name!r} is no option: write {name}: ... = option({default}, "
+                             "help=\"...\")")  # fmt: skip
+
+
+def _checked(stages: Callable[[Any], list[Stage]], place: str) -> Callable[[Any], list[Stage]]:
+    """`stages`, which then raises UsageError, with the line, where it fails or gives something else."""
+
+    @functools.wraps(stages)
+    def checked(config: Any) -> list[Stage]:
+        try:
+            made = stages(config)
+        except CosttraceError:
+            raise
+        except Exception as e:  # a spec may raise anything
+            raise UsageError(f"{_at(e, place)}: stages() failed: {type(e).__name__}: {_first(e)}: mend it there") from e
+        if isinstance(made, list | tuple) and made and all(isinstance(stage, Stage) for stage in made):
+            return list(made)
+        code = getattr(stages, "__code__", None)
+        at = f"{place}:{code.co_firstlineno}" if code else place
+        what = f"a {type(made).__name__}" if not isinstance(made, list | tuple) else f"a list of {len(made)} things"
+        raise UsageError(f"{at}: stages() returns {what}: return a list of Stages, as in [Stage(\"forward\", ...)]")
+
+    return checked
 
 
 def _loaded(load: Callable[[], Any], place: str) -> Any:
@@ -141,14 +182,23 @@ def _loaded(load: Callable[[], Any], place: str) -> Any:
     try:
         return load()
     except Exception as e:  # a spec may raise anything
-        if isinstance(e, SyntaxError):
-            line = e.lineno
-        else:
-            own = [f.lineno for f in traceback.extract_tb(e.__traceback__) if Path(f.filename) == Path(place).resolve()]
-            line = own[-1] if own else None
-        at = f"{place}:{line}" if line else place
-        what = str(e).partition("\n")[0]
-        raise UsageError(f"{at} failed while it was loaded: {type(e).__name__}: {what}: mend it there") from e
+        raise UsageError(
+            f"{_at(e, place)} failed while it was loaded: {type(e).__name__}: {_first(e)}: mend it there"
+        ) from e
+
+
+def _at(e: Exception, place: str) -> str:
+    """file:line of an author's failure; the file alone where no line of it is known."""
+    if isinstance(e, SyntaxError):
+        line = e.lineno
+    else:
+        own = [f.lineno for f in traceback.extract_tb(e.__traceback__) if Path(f.filename) == Path(place).resolve()]
+        line = own[-1] if own else None
+    return f"{place}:{line}" if line else place
+
+
+def _first(e: Exception) -> str:
+    return str(e).partition("\n")[0]
 
 
 def _module(path: Path) -> types.ModuleType:

@@ -49,7 +49,8 @@ def size(multiple: int = 1) -> Reader:
             raise UsageError("must be WIDTHxHEIGHT in pixels: try 1360x768")
         wanted = Size(*(int(side) for side in sides.groups()))
         if not all(wanted):
-            raise ShapeError(f"each side must be {multiple} pixels or more: try {max(multiple, 512)}x{max(multiple, 512)}")
+            some = max(1, 512 // multiple) * multiple
+            raise ShapeError(f"each side must be {multiple} pixels or more: try {Size(some, some)}")
         near = Size(*(max(1, round(side / multiple)) * multiple for side in wanted))
         if wanted != near:
             raise ShapeError(f"each side must be a multiple of {multiple}: try {near}")

@@ -36,9 +36,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _usage(error: click.ClickException) -> str:
-    """click's message, with the command whose --help has the answer."""
+    """click's message, with the option that was meant, and the command whose --help has the answer."""
     context = getattr(error, "ctx", None)
     message = error.format_message().strip().rstrip(".")
+    if isinstance(error, click.NoSuchOption) and not error.possibilities and context is not None:
+        known = [name for param in context.command.params for name in param.opts if name.startswith("--")]
+        near = [name for name in known if len(name) > 4 and error.option_name.startswith(name)]
+        message += f". Did you mean {near[0]!r}?" if near else ""
     return f"{message[:1].lower()}{message[1:]}" + (f" ({context.command_path} --help)" if context else "")
 
 

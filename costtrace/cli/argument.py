@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +64,13 @@ def _size(text: str, where: str, dims: Mapping[str, int]) -> int:
     if text.isidentifier():
         raise UsageError(f"--arg {where!r}: the size {text!r} has no value: add --dim {text}=8")
     raise UsageError(f"--arg {where!r}: {text!r} is not a size: {GRAMMAR}")
+
+
+def sizes(texts: Iterable[str]) -> list[str]:
+    """The names of sizes in some texts of --arg: n and m of 'x=f32[n,8]', 'f32[m]'."""
+    inner = [array[2] for text in texts for array in _ARRAY.finditer(text)]
+    words = [word.strip() for text in inner for word in text.split(",")]
+    return list(dict.fromkeys(word for word in words if word.isidentifier()))
 
 
 def pairs(option: str, texts: tuple[str, ...]) -> dict[str, int]:

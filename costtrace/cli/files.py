@@ -1,8 +1,9 @@
-"""`--speedscope FILE` and the like: files for other programs to open, written beside what is printed."""
+"""`--html FILE`, `--speedscope FILE` and the like: files for other programs to open, beside what is printed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,69 +17,78 @@ if TYPE_CHECKING:
 
 WEIGHTS = ("time", "flops", "bytes")
 OPTIONS: tuple[click.Option, ...] = (
-    click.Option(["--speedscope"], metavar="FILE.json", help="Flame graphs of time, FLOPs and bytes for speedscope.app."),
+    click.Option(["--html"], metavar="FILE", help="One page with tables and charts, for a browser; needs no network."),
+    click.Option(["--speedscope"], metavar="FILE", help="Flame graphs of time, FLOPs and bytes, for speedscope.app."),
     click.Option(["--collapsed"], metavar="FILE", help="Collapsed stacks for flame graph tools, weighed by --weight."),
     click.Option(["--weight", "stack_weight"], type=click.Choice(WEIGHTS), default="time", show_default=True,
                  help="What --collapsed weighs stacks by."),
-    click.Option(["--timeline"], metavar="FILE.json", help="The modelled timeline for ui.perfetto.dev, a track a unit."),
-    click.Option(["--graph"], metavar="FILE.dot", help="Scopes and the bytes between them, as Graphviz DOT."),
+    click.Option(["--timeline"], metavar="FILE", help="The modelled timeline, a track a unit, for ui.perfetto.dev."),
+    click.Option(["--graph"], metavar="FILE", help="Scopes and the bytes between them, as DOT for Graphviz."),
 )  # fmt: skip
 
 
-def _speedscope(name: str, stages: Stages, chip: Chip, options: Mapping[str, Any]) -> str:
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One configuration of a program on one chip."""
+
+    name: str
+    config: Mapping[str, Any]
+    stages: Stages
+    depths: Mapping[str, int]
+    chip: Chip
+
+
+def _speedscope(answer: Answer, options: Mapping[str, Any]) -> str:
     from costtrace.report import flame
 
-    return flame.speedscope(name, stages, chip)
+    return flame.speedscope(answer.name, answer.stages, answer.chip)
 
 
-def _collapsed(name: str, stages: Stages, chip: Chip, options: Mapping[str, Any]) -> str:
+def _collapsed(answer: Answer, options: Mapping[str, Any]) -> str:
     from costtrace.report import flame
 
-    return flame.collapsed(name, stages, chip, options["stack_weight"])
+    return flame.collapsed(answer.name, answer.stages, answer.chip, options["stack_weight"])
 
 
-def _timeline(name: str, stages: Stages, chip: Chip, options: Mapping[str, Any]) -> str:
+def _timeline(answer: Answer, options: Mapping[str, Any]) -> str:
     from costtrace.report import timeline
 
-    return timeline.trace_events(name, stages, chip)
+    return timeline.trace_events(answer.name, answer.stages, answer.chip)
 
 
-def _graph(name: str, stages: Stages, chip: Chip, options: Mapping[str, Any]) -> str:
+def _graph(answer: Answer, options: Mapping[str, Any]) -> str:
     from costtrace.report import graph
 
-    return graph.dot(name, stages, chip, options["depth"])
+    return graph.dot(answer.name, answer.stages, answer.chip, options["depth"])
 
 
-WRITERS: dict[str, Callable[[str, Stages, Chip, Mapping[str, Any]], str]] = {
+WRITERS: dict[str, Callable[[Answer, Mapping[str, Any]], str]] = {
     "speedscope": _speedscope,
     "collapsed": _collapsed,
     "timeline": _timeline,
     "graph": _graph,
 }
-"""Option -> the text of its file, for one configuration on one chip."""
+"""Option -> the text of its file."""
 
 
-def wanted(options: Mapping[str, Any]) -> bool:
-    """True where any file is asked for."""
-    return any(options.get(name) for name in WRITERS)
+def write(answers: Sequence[Answer], options: Mapping[str, Any]) -> None:
+    """Writes every file that the options ask for; a page holds all answers, every other file one.
 
+    Raises UsageError where a file cannot be written, or would have to hold several answers.
+    """
+    if options["html"]:
+        from costtrace.report import html
 
-def write(name: str, stages: Stages, chip: Chip, options: Mapping[str, Any]) -> None:
-    """Writes every file that the options ask for. Raises UsageError where that cannot be done."""
+        _save("html", options["html"], html.page([(a.name, a.config, a.stages, a.depths, a.chip) for a in answers]))
     for option, text in WRITERS.items():
-        if options.get(option):
-            save(option, options[option], text(name, stages, chip, options))
+        if not options[option]:
+            continue
+        if len(answers) != 1:
+            raise UsageError(f"--{option} holds one configuration on one chip, not {len(answers)}: ask for each alone")
+        _save(option, options[option], text(answers[0], options))
 
 
-def alone(runs: int, chips: int, options: Mapping[str, Any]) -> None:
-    """Raises UsageError where one file would have to hold several answers."""
-    if wanted(options) and runs * chips > 1:
-        option = next(name for name in WRITERS if options.get(name))
-        raise UsageError(f"--{option} holds one configuration on one chip, not {runs * chips}: ask for them one by one")
-
-
-def save(option: str, path: str, text: str) -> None:
-    """Raises UsageError with the option, the path and the reason."""
+def _save(option: str, path: str, text: str) -> None:
     try:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as e:

@@ -55,6 +55,8 @@ class Commands(click.Group):
             return name, found, args[1:]
         from costtrace import model
 
+        if ".py:" in name:
+            raise UsageError(f"{name} is a function: write costtrace trace {name}, with an --arg for each argument")
         near = difflib.get_close_matches(name, [*model.names(), *COMMANDS], 1)
         hint = f"did you mean {near[0]}? " if near else ""
         raise UsageError(f'unknown model "{name}": {hint}costtrace models lists them')

@@ -71,4 +71,7 @@ def _run(found: model.Model, config: Any, strict: bool) -> Run:
         return [lowered(fn, args, platform) for fn, args in bound]
 
     depths = {stage.name: stage.depth for stage in stages}
-    return Run(found.name, found.shown(config), profiles, depths, programs=programs)
+    derived = [name for name in found.shown(config) if name not in found.options()]
+    return Run(
+        found.name, found.shown(config), profiles, depths, lambda _: {"derived": derived} if derived else {}, programs
+    )

@@ -34,6 +34,11 @@ def _data(rows: Sequence[Mapping[str, Any]]) -> Table:
 def models(names: Mapping[str, str], form: str) -> str:
     """Every model with one line on it."""
     rows = [{"model": name, "title": title} for name, title in sorted(names.items())]
+    if form == "text":
+        wide = max(map(len, names), default=0) + 2
+        return "\n".join(
+            line for name, title in sorted(names.items()) for line in wrapped(f"{name:{wide}}{title}", " " * wide)
+        )
     return _written(form, _data(rows), _data(rows), rows)
 
 
@@ -60,7 +65,8 @@ def chips(some: Sequence[Chip], form: str) -> str:
     if form != "text":
         return out
     said = (
-        "dense matrix rates of one chip, links one way; ?: not published, or not there. Sources: costtrace chips NAME"
+        "dense matrix rates of one chip, links one way; f32 at jax's default precision (on a TPU one bfloat16 pass); "
+        "?: not published, or not there. Sources: costtrace chips NAME"
     )
     return "\n".join([out, "", *wrapped(said)])
 
