@@ -251,15 +251,15 @@ class _Fold:
                     _add(self.own_writes[writer.scope], handed, 1)
 
     def again(self, v: Value) -> None:
-        """A result whose array is another result already: its maker writes it once more."""
-        twin = Piece(Value(v.shape, v.dtype, v.bits, frame=v.frame or self.trace.root), FULL)
-        at = twin.root.frame
-        assert at is not None
-        for f in at.up():
+        """A result whose array is another result already: its maker writes it once more, after the loops around it."""
+        p = self.storage.pieces(v)[0]
+        at = p.lead[0].parent if p.lead else p.root.frame
+        twin = Piece(Value(v.shape, v.dtype, v.bits, frame=at), FULL)
+        for f in at.up() if at is not None else ():
             if f.scope is f:
                 _add(self.writes[f], twin, 1)
-        _add(self.own_writes[at.scope], twin, 1)
-        maker = self.storage.maker.get(self.storage.pieces(v)[0].root)
+        _add(self.own_writes[(at or self.trace.root).scope], twin, 1)
+        maker = self.storage.maker.get(p.root)
         if maker is not None:
             self.unfused[maker.index] += v.nbytes
 

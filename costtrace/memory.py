@@ -125,9 +125,15 @@ class _Lives:
             self.use(c.start, self.begins[c.loop], c.loop.parent)
         for c in t.carries:
             start = self.buffer(c.start)
-            if start in self.storage.maker and self.death.get(start) == self.begins.get(c.loop):
-                self.death[start] -= 1  # an intermediate that only starts the loop becomes the carry
+            mine = start in self.storage.maker or start.kind == "carry"
+            if mine and self.death.get(start) == self.begins.get(c.loop):
+                self.death[start] -= (
+                    1  # an intermediate, or another loop's carry, that only starts the loop becomes its carry
+                )
+        held = [self.buffer(v) for v in t.outputs]
         for i, v in enumerate(self.storage.again):
+            if held.count(self.buffer(v)) < 2:
+                continue  # a stacked result and a last carry are two buffers already
             twin = Value(v.shape, v.dtype, v.bits, name=f"result {i} again")
             self.birth[twin], self.death[twin] = self.birth.get(self.buffer(v), 0), self.end
 

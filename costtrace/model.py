@@ -172,7 +172,7 @@ def _checked(stages: Callable[[Any], list[Stage]], place: str) -> Callable[[Any]
         code = getattr(stages, "__code__", None)
         at = f"{place}:{code.co_firstlineno}" if code else place
         what = f"a {type(made).__name__}" if not isinstance(made, list | tuple) else f"a list of {len(made)} things"
-        raise UsageError(f"{at}: stages() returns {what}: return a list of Stages, as in [Stage(\"forward\", ...)]")
+        raise UsageError(f'{at}: stages() returns {what}: return a list of Stages, as in [Stage("forward", ...)]')
 
     return checked
 

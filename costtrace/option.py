@@ -48,10 +48,9 @@ def size(multiple: int = 1) -> Reader:
         if not sides:
             raise UsageError("must be WIDTHxHEIGHT in pixels: try 1360x768")
         wanted = Size(*(int(side) for side in sides.groups()))
-        if not all(wanted):
-            some = max(1, 512 // multiple) * multiple
-            raise ShapeError(f"each side must be {multiple} pixels or more: try {Size(some, some)}")
         near = Size(*(max(1, round(side / multiple)) * multiple for side in wanted))
+        if not all(wanted):
+            raise ShapeError(f"each side must be {multiple} or more: try {near}")
         if wanted != near:
             raise ShapeError(f"each side must be a multiple of {multiple}: try {near}")
         return wanted
@@ -71,10 +70,8 @@ def choice(*words: str, **short: str) -> Reader:
     return read
 
 
-DTYPE = choice(
-    *("bfloat16", "float16", "float32"),
-    **{"bf16": "bfloat16", "f16": "float16", "fp16": "float16", "f32": "float32", "fp32": "float32"},
-)
+DTYPE = choice("bfloat16", "float16", "float32",
+               bf16="bfloat16", f16="float16", fp16="float16", f32="float32", fp32="float32")  # fmt: skip
 """Reads the dtype of a model's weights and activations."""
 
 _READERS: dict[type, Reader] = {int: count, float: positive}
@@ -110,7 +107,9 @@ def configure(config: type[Any], values: dict[str, Any], owner: str) -> Any:
             continue
         flag = name.replace("_", "-")
         if value == "":
-            raise UsageError(f"{flag}: a value is empty: write --{flag} {known[name].default}, or several with one comma")
+            raise UsageError(
+                f"{flag}: a value is empty: write --{flag} {known[name].default}, or several with one comma"
+            )
         try:
             read[name] = known[name].metadata.get("parse", str)(str(value))
         except UsageError as e:

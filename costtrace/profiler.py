@@ -43,7 +43,7 @@ def profile(
 
     fn, args = opened(fn, filled(args, dims) if dims else args)
     with _no_collection():
-        made = trace(fn, *args, jit=jit, dims=dims, trips=trips, weights=weights)
+        made = trace(fn, *args, jit=jit, trips=trips, weights=weights)
         if any(note.kind == "sharding" for note in made.notes):
             from costtrace import partition
 

@@ -202,8 +202,9 @@ class Storage:
             pieces = self._pieces(v, FULL)
             roots = [p.root for p in pieces]
             made = all(r in self.maker or r.kind == "carry" or r.donated for r in roots)
-            first = pieces[0]
-            whole = len(pieces) > 1 or (_size(first) == v.size and (first.region is FULL or bool(first.lead)))
+            whole = sum(map(_size, pieces)) == v.size and (
+                _rows(pieces[0]) if len(pieces) == 1 else roots[-1].size == v.size
+            )
             op = self.maker.get(v)
             if made and whole and not any(_overlap(p, taken.get(p.root, [])) for p in pieces):
                 for p in pieces:
@@ -244,9 +245,9 @@ def _updated(op: Op, region: Region, lead: tuple[Frame, ...]) -> tuple[list[Piec
     asked = (
         region.count if isinstance(region, Some) else min(v.size, volume((*(f.trips for f in lead), *v.shape), region))
     )
-    fresh = min(asked, updated(op) * trips)
+    fresh, fixed = min(asked, updated(op) * trips), not isinstance(region, Some) or region.fixed
     piece = Piece(v, Some(fresh, hash((id(op), "new", lead))), lead)
-    return [piece], [Some(asked - fresh, hash((id(op), "old", lead)), fixed=True)] if asked > fresh else []
+    return [piece], [Some(asked - fresh, hash((id(op), "old", lead)), fixed=fixed)] if asked > fresh else []
 
 
 def _plain(axes: Box) -> Region:
@@ -280,6 +281,11 @@ def _overlap(p: Piece, others: list[Piece]) -> bool:
     return bool(others) and volume(p.shape, [p.region, *(q.region for q in others)]) < apart
 
 
+def _rows(p: Piece) -> bool:
+    """Whether a piece is all of its root, in each trip that is asked for."""
+    return p.region is FULL or (isinstance(p.region, tuple) and all(a is None for a in p.region[len(p.lead) :]))
+
+
 def _size(piece: Piece) -> int:
     return volume(piece.shape, piece.region)
 
@@ -306,8 +312,10 @@ def _crossed(v: Value, region: Region, lead: tuple[Frame, ...]) -> tuple[Region,
         return (region if isinstance(region, Some) else Some(min(v.size, source.size), id(v), fixed=True)), lead
     loop = edge.loop
     assert loop is not None
-    if isinstance(region, Some) and edge.kind != "last":
-        return region, (lead if edge.kind == "row" else (*lead, loop))
+    if isinstance(region, Some) and edge.kind == "row":  # other elements in every trip
+        return Some(region.count, region.token, region.repeat), lead
+    if isinstance(region, Some) and edge.kind == "stack":
+        return region, (*lead, loop)
     axes = region if isinstance(region, tuple) else (None,) * (len(lead) + len(v.shape))
     front, rest = axes[: len(lead)], axes[len(lead) :]
     if edge.kind == "row":

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -293,6 +293,10 @@ def accounts(fn: Callable[..., Any], args: tuple[Any, ...], donate: tuple[int, .
             if any(out is u for eqn in jaxpr.eqns for u in eqn.invars):
                 runner.doubts.add("a view that is a result and is read: from its source or from the copy?")
         results.append(frozenset(n for n in numbers.ravel().tolist() if n >= inputs))
+    looped = {n for s in machine.steps if any("trip" in part for part in s.place) for n in s.needs}
+    twice = {n for n, k in Counter(itertools.chain(*results)).items() if k > 1}
+    if looped & twice:
+        runner.doubts.add("one array is two results and made in a loop: which scope writes it again?")
     if any(bits % 8 for bits in machine.bits) and any("trip" in part for s in machine.steps for part in s.place):
         runner.doubts.add("rows of less than whole bytes, stacked: rounded one by one?")
     return Book(_Counter(machine, results).all(), runner.doubts)

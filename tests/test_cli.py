@@ -133,11 +133,11 @@ ERRORS = {
     "klein --dtype int99": "dtype int99: must be one of bfloat16, float16, float32",
     "klein --by part": "invalid value for '--by': 'part' is not one of 'scope', ",
     "klein --depth none": "invalid value for '--depth': 'none' is not a valid integer range (costtrace klein --help)",
-    "klein --sort size": "--sort size: no such column; there are part, flops, ",
+    "klein --sort size": "--sort size: the table by scope has no such column: it has part, flops, useful, ",
     "klein --explain sinlge/gate": "--explain sinlge/gate: no such row: did you mean single/gate",
     "klein extra": "got unexpected extra argument (extra) (costtrace klein --help)",
     "chips v9": "no chip 'v9': known are ",
-    "trace": "missing argument 'FILE.py:FUNCTION' (costtrace trace --help)",
+    "trace": "missing argument 'FILE.py:FUNCTION|MODULE.hlo' (costtrace trace --help)",
     "trace mine.py": "mine.py: name the function too, as in mine.py:forward",
     "trace nofile.py:f": "no file nofile.py: give the path of a Python file, as in model.py:forward",
     "trace no.such:f": "no module no.such: give FILE.py:FUNCTION, or MODULE:FUNCTION",
@@ -231,7 +231,8 @@ def test_help_and_models_name_what_there_is(run: Callable[..., str]) -> None:
     for command in COMMANDS:
         assert f"\n  {command} " in page
     for name, title in model.names().items():
-        assert f"\n  {name} " in page and f"\n{name} " in listed and title in listed
+        assert f"\n  {name} " in page and f"\n{name} " in f"\n{listed}"
+        assert title in " ".join(listed.split())
 
 
 def test_without_arguments_it_is_help(run: Callable[..., str]) -> None:

@@ -17,16 +17,21 @@ LINES = 400
 ORDER = """
     version errors units formula core rules/table rules/*
     region access storage doors dce fold kernel arguments flow walk trace lines
-    fusion memory static useful summary grouping profiler
-    chipfile chip roofline capacity scheme demand emulation publication mesh sharding
-    option weight model module/* training checkpoint header claim
-    figure diff subject budget
-    target/* evidence/* verdict quote shortcut finding audit
+    fusion memory static useful summary grouping module/* profiler
+    chipfile chip roofline capacity scheme demand emulation publication
+    option weight model training checkpoint header claim
+    dimension local placement plan mesh pipeline sharding
+    figure diff subject budget timeline dataflow schema whatif advice sweep
+    target/* partition forced evidence/* verdict quote shortcut finding audit
     report/* cli/* __main__
 """.split()
-UPWARD = {("summary", "grouping"), ("summary", "report/notebook")}  # methods by which a Profile shows itself
+UPWARD = {  # methods by which a Profile shows itself; what profile() hands over where it must ask the compiler
+    ("summary", "grouping"), ("summary", "report/notebook"), ("profiler", "partition"),
+}  # fmt: skip
 JAX = {"arguments", "doors", "lines", "trace", "weight", "model", "module/*", "training", "header", "evidence/*"}
-JAX_FILES = {"cli/trace", "cli/emulate", "target/program", "target/child"}  # arrays of --arg; what a compiler is sent
+JAX_FILES = {"cli/trace", "cli/emulate", "target/program", "target/child", "target/replay", "target/translation",
+             "partition", "forced"}  # fmt: skip
+"""Arrays of --arg; what a compiler is sent; what the partitioner is asked."""
 PRIVATE = {"doors", "evidence/*"}
 BANNED = {"utils", "helpers", "common", "base", "types", "misc", "manager"}
 

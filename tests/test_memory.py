@@ -228,6 +228,18 @@ def an_intermediate_becomes_the_carry(x):
     return lax.scan(lambda h, _: (h * 2.0, None), jnp.exp(x), None, length=3)[0]
 
 
+@row(A(4), peak=4 * (4 + 4 + 4 + 4))  # x, exp(x) for every trip, the carry, its next value
+def a_start_that_the_body_reads_too_stays(x):
+    s = jnp.exp(x)
+    return lax.scan(lambda h, _: (h + s, None), s, None, length=3)[0]
+
+
+@row(A(4), peak=4 * (4 + 4 + 4))  # x, the carry (handed from loop to loop), its next value
+def one_loop_after_the_other(x):
+    h = lax.scan(lambda h, _: (h * 2.0, None), x, None, length=3)[0]
+    return lax.scan(lambda h, _: (h + 1.0, None), h, None, length=3)[0]
+
+
 @row(A(4), A(2, 3, 4), peak=4 * (4 + 24 + 4 + 4 + 4))  # h, xs, outer carry, inner carry, next inner carry
 def a_loop_in_a_loop(h, xs):
     inner = lambda h, x: (h + x, None)  # noqa: E731

@@ -28,7 +28,7 @@ from costtrace.model import Model, Stage, option, param, scope, stack
 class Config:
     tokens: int = option(1024, help="tokens in the context")
     width: int = option(512, help="features of a token")
-    layers: int = option(6, help="blocks")
+    blocks: int = option(6, help="blocks of attention and feed-forward")
 
 
 def block(x):
@@ -45,7 +45,7 @@ def stages(config):
         table = param("table", (50257, config.width))
         with scope("embed"):
             x = table[ids]
-        x = stack(config.layers, block, x, name="block")
+        x = stack(config.blocks, block, x, name="block")
         with scope("head"):
             return x @ table.T
 

@@ -43,7 +43,7 @@ def test_options_are_read_from_text_or_values() -> None:
     ("values", "kind", "message"),
     [
         ({"res": "500x300"}, ShapeError, "res 500x300: each side must be a multiple of 16: try 496x304"),
-        ({"res": "0x16"}, ShapeError, "res 0x16: each side must be a multiple of 16: try 16x16"),
+        ({"res": "0x16"}, ShapeError, "res 0x16: each side must be 16 or more: try 16x16"),
         ({"res": "512"}, UsageError, "res 512: must be WIDTHxHEIGHT in pixels: try 1360x768"),
         ({"res": "-16x16"}, UsageError, "res -16x16: must be WIDTHxHEIGHT in pixels: try 1360x768"),
         ({"text_tokens": "0"}, UsageError, "text-tokens 0: must be a whole number, 1 or more"),

@@ -138,8 +138,7 @@ def _function(target: str, options: Any) -> tuple[Callable[..., Any], tuple[Any,
     if maker := options["maker"]:
         if options["given"]:
             raise UsageError("--args and --arg: give one of the two")
-        args = source.member(found, target.rpartition(":")[0], maker)()
-        return fn, args if isinstance(args, tuple) else (args,), {"args": maker}
+        return fn, source.arguments(found, target, maker), {"args": maker}
     dims = argument.pairs("--dim", options["dim"])
     parsed = [argument.parse(text, dims) for text in options["given"]]
     taken, keywords, config = bound(fn, parsed, target)

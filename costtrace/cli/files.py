@@ -19,8 +19,8 @@ WEIGHTS = ("time", "flops", "bytes")
 OPTIONS: tuple[click.Option, ...] = (
     click.Option(["--html"], metavar="FILE", help="One page with tables and charts, for a browser; needs no network."),
     click.Option(["--speedscope"], metavar="FILE", help="Flame graphs of time, FLOPs and bytes, for speedscope.app."),
-    click.Option(["--collapsed"], metavar="FILE", help="Collapsed stacks for flame graph tools, weighed by --weight."),
-    click.Option(["--weight", "stack_weight"], type=click.Choice(WEIGHTS), default="time", show_default=True,
+    click.Option(["--collapsed"], metavar="FILE", help="Stacks for flame graph tools, weighed by --stack-by."),
+    click.Option(["--stack-by"], type=click.Choice(WEIGHTS), default="time", show_default=True,
                  help="What --collapsed weighs stacks by."),
     click.Option(["--timeline"], metavar="FILE", help="The modelled timeline, a track a unit, for ui.perfetto.dev."),
     click.Option(["--graph"], metavar="FILE", help="Scopes and the bytes between them, as DOT for Graphviz."),
@@ -47,7 +47,7 @@ def _speedscope(answer: Answer, options: Mapping[str, Any]) -> str:
 def _collapsed(answer: Answer, options: Mapping[str, Any]) -> str:
     from costtrace.report import flame
 
-    return flame.collapsed(answer.name, answer.stages, answer.chip, options["stack_weight"])
+    return flame.collapsed(answer.name, answer.stages, answer.chip, options["stack_by"])
 
 
 def _timeline(answer: Answer, options: Mapping[str, Any]) -> str:
@@ -86,6 +86,13 @@ def write(answers: Sequence[Answer], options: Mapping[str, Any]) -> None:
         if len(answers) != 1:
             raise UsageError(f"--{option} holds one configuration on one chip, not {len(answers)}: ask for each alone")
         _save(option, options[option], text(answers[0], options))
+
+
+def refused(options: Mapping[str, Any], why: str) -> None:
+    """Raises UsageError where a file is asked for of an answer that has none, as of strategies."""
+    for option in ("html", *WRITERS):
+        if options[option]:
+            raise UsageError(f"--{option} {options[option]}: {why}: leave one of the two out")
 
 
 def _save(option: str, path: str, text: str) -> None:

@@ -72,7 +72,9 @@ class Commands(click.Group):
 
         with formatter.section("Models (costtrace MODEL --help shows a model's options)"):
             formatter.write_dl(sorted(model.names().items()))
-        super().format_commands(ctx, formatter)
+        with formatter.section("Commands"):
+            found = [(name, self.get_command(ctx, name)) for name in COMMANDS]
+            formatter.write_dl([(name, each.get_short_help_str(200)) for name, each in found if each is not None])
 
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}

@@ -31,13 +31,13 @@ OPTIONS: tuple[click.Option, ...] = (
                  help="Numbered siblings (layers_0, layers_1) each on their own row."),
     click.Option(["--sort"], metavar="COLUMN", help="Rows by a column of the table, falling: flops, fused, share ..."),
     click.Option(["--top"], type=click.IntRange(1), metavar="N",
-                 help="The N rows of each stage with the largest share, or the first by --sort; tables add up the rest."),
+                 help="The N rows of each stage with the largest share, or the first by --sort; the rest as one."),
     click.Option(["--format"], type=click.Choice(FORMATS), default="text", show_default=True,
                  help="json, csv and tsv are in FLOP, bytes and seconds, with every digit."),
     click.Option(["--unit"], type=click.Choice(["flop", "mac"]), default="flop", show_default=True,
                  help="mac: tables show multiply-adds of products instead of FLOPs."),
     click.Option(["--efficiency"], is_flag=True, help="Times at measured rates, where the chip's file has them."),
-    click.Option(["--explain"], metavar="ROW", help="One row's time as formulas with every number's source; the end of its name will do."),
+    click.Option(["--explain"], metavar="ROW", help="One row's time as formulas, with every number's source."),
     *compiled.OPTIONS,
     click.Option(["--strict"], is_flag=True, help="An error where anything has no price, or the chip no rate."),
     click.Option(["--verbose", "-v"], is_flag=True, help="Every row and every note."),
@@ -106,7 +106,7 @@ def _priced(doc: Document) -> None:
     for note in doc["notes"]:
         if note["kind"] == "missing-rate":
             raise UnknownCostError(
-                f"--strict: {note['text']}: give a chip file of your own that has it (--chip my.toml), or leave --strict out"
+                f"--strict: {note['text']}: give a chip file that has it (--chip my.toml), or leave --strict out"
             )
 
 
@@ -117,8 +117,9 @@ def _scanned(doc: Document) -> list[Document]:
         often = [row for row in stage["rows"] if row["instances"] > 1 and "scope" in row]
         if often:
             text = (
-                f"{len(often)} rows run several times in one body, a scan ({often[0]['scope']} {often[0]['instances']} "
-                "times): its trips are one row; blocks called one by one have rows of their own"
+                f"{often[0]['scope']} runs {often[0]['instances']} times in one body, a scan"
+                + (f", and {len(often) - 1} more rows do so" if len(often) > 1 else "")
+                + ": its trips are one row; blocks called one by one have a row each"
             )
             out.append({"kind": "scanned", "stage": stage["name"], "scope": "", "text": text})
     return out

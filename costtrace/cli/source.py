@@ -6,13 +6,15 @@ import difflib
 import functools
 import importlib
 import importlib.util
+import inspect
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from costtrace.errors import TraceError, UsageError
+from costtrace.errors import CosttraceError, TraceError, UsageError
 
 
 def module(place: str) -> ModuleType:
@@ -53,6 +55,47 @@ def function(target: str) -> tuple[Callable[..., Any], ModuleType]:
         raise UsageError(f"{target}: name the function too, as in {target.rstrip(':')}:forward")
     found = module(place)
     return member(found, place, name), found
+
+
+def arguments(found: ModuleType, target: str, maker: str) -> tuple[Any, ...]:
+    """The arguments that the function `maker` of the file gives, as --args has it. Raises UsageError where it takes
+    arguments itself, TraceError where it fails."""
+    place = target.rpartition(":")[0]
+    made = member(found, place, maker)
+    try:
+        taken = inspect.signature(made)
+    except (TypeError, ValueError):
+        taken = inspect.Signature()
+    try:
+        taken.bind()
+    except TypeError:
+        raise UsageError(f"--args {maker}: it takes {taken}, so it cannot make the arguments of {target}: "
+                         "write one that takes none and returns their tuple") from None  # fmt: skip
+    try:
+        out = made()
+    except CosttraceError:
+        raise
+    except Exception as e:  # the user's function may raise anything
+        file = getattr(getattr(made, "__code__", None), "co_filename", "")
+        own = [f.lineno for f in traceback.extract_tb(e.__traceback__) if f.filename == file]
+        said = str(e).partition("\n")[0]
+        at = f"{place}:{own[-1]}" if own else place
+        raise TraceError(f"--args {maker} failed at {at}: {type(e).__name__}: {said}: mend it there") from e
+    return out if isinstance(out, tuple) else (out,)
+
+
+def fits(fn: Callable[..., Any], args: tuple[Any, ...], target: str, maker: str, weights_first: bool) -> None:
+    """Raises UsageError where a function or module cannot take what --args gave, with what it takes."""
+    from costtrace.module.call import signature
+
+    taken = signature(fn)
+    try:
+        if taken is not None:
+            taken.bind(*([None] if weights_first else []), *args)
+    except TypeError as e:
+        raise UsageError(
+            f"{target}: {e}: it takes {taken}, --args {maker} gives {len(args)}: mend one of them"
+        ) from None
 
 
 def exported(target: str) -> bool:

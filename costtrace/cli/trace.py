@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from costtrace.arguments import filled, name_of, weight_argument
 from costtrace.cli import argument, compiled, source
 from costtrace.cli.argument import Array
 from costtrace.cli.shared import OPTIONS, Run, show
+from costtrace.core import Note
 from costtrace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,7 +35,7 @@ OWN = (
     click.Option(["--trips"], multiple=True, metavar="SCOPE=N", help="Trips of a loop whose count depends on data."),
     click.Option(["--weights"], metavar="NAME|N",
                  help="The argument that holds the parameters: by default the first, if it is a container of arrays."),
-    click.Option(["--grad"], is_flag=True, help="The gradient by the first argument (a module's weights)."),
+    click.Option(["--grad"], is_flag=True, help="The gradient by the argument of --weights (a module's weights)."),
     click.Option(["--optimizer"], metavar="NAME",
                  help="The training step with its update by optax: sgd, momentum, adam or adamw. Means --grad."),
     click.Option(["--step-time", "step_time"], type=float, metavar="SECONDS",
@@ -67,8 +70,9 @@ def callback(
     where: int | str | None = int(weights) if weights and weights.isdecimal() else weights
     jit, extra = None, _nothing
     if grad or optimizer or step_time is not None:
+        fn, args, told = _by_weights(fn, args, where)
         fn, args, jit, extra = _training(fn, args, optimizer, step_time)
-        where = 0
+        where, notes = 0, [*notes, *told]
     made = profile(fn, *args, jit=jit, trips=argument.pairs("--trips", trips), weights=where, strict=options["strict"])
     made.notes.extend(notes)
 
@@ -88,18 +92,26 @@ def _source(
     target: str, given: tuple[str, ...], maker: str | None, checkpoint: str | None, dim: tuple[str, ...]
 ) -> tuple[Any, tuple[Any, ...], dict[str, Any], list[Any]]:
     """(function, abstract arguments, config, notes) of what a file or a package names."""
-    from costtrace.module.call import constructed
+    from costtrace import header
+    from costtrace.module.call import constructed, library
 
+    if checkpoint is not None:
+        header.tensors(checkpoint)
     fn, found = source.function(target)
+    dims = argument.pairs("--dim", dim)
     if maker is not None:
         if given:
             raise UsageError("--args and --arg: give one of the two")
-        args = source.member(found, target.rpartition(":")[0], maker)()
-        args = args if isinstance(args, tuple) else (args,)
+        args = filled(source.arguments(found, target, maker), dims)
+        fn = constructed(fn, args)
+        source.fits(fn, args, target, maker, checkpoint is not None and library(fn) is None)
         keywords: dict[str, Any] = {}
         config: Mapping[str, Any] = {"args": maker}
     else:
-        dims = argument.pairs("--dim", dim)
+        named = argument.sizes(given)
+        if unused := [name for name in dims if name not in named]:
+            known = f"they name {', '.join(named)}" if named else "they name none"
+            raise UsageError(f"--dim {unused[0]}={dims[unused[0]]}: no --arg has a size of that name: {known}")
         some = [argument.parse(text, dims) for text in given]
         fn = constructed(fn, tuple(some))
         args, keywords, config = bound(fn, some, target, checkpoint is not None)
@@ -117,6 +129,34 @@ def _artifact(target: str, dim: tuple[str, ...]) -> tuple[Any, tuple[Any, ...], 
 
 def _nothing(profile: Profile, chip: Chip) -> dict[str, Any]:
     return {}
+
+
+def _by_weights(fn: Any, args: tuple[Any, ...], where: int | str | None) -> tuple[Any, tuple[Any, ...], list[Note]]:
+    """(function, arguments, notes): the argument that holds the weights comes first, for the gradient is by it. A note
+    says which one it is where nobody named one and the first is no container of weights."""
+    from costtrace.module.call import signature
+
+    at = weight_argument(fn, args, where)
+    taken = signature(fn)
+    names = [*(taken.parameters if taken else ()), *(f"arg{k}" for k in range(len(args)))]
+    if at is None and args:
+        text = (
+            f"the gradient is by the first argument, {names[0]}, no container of weights: --weights NAME names another"
+        )
+        return fn, args, [Note("gradient", "", text)]
+    if not at:
+        return fn, args, []
+
+    def moved(weights: Any, *others: Any) -> Any:
+        return fn(*others[:at], weights, *others[at:])
+
+    kind = inspect.Parameter.POSITIONAL_ONLY
+    order = [at, *(k for k in range(len(args)) if k != at)]
+    moved.__name__ = name_of(fn)
+    moved.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # jax names arguments by it
+        [inspect.Parameter(names[k], kind) for k in order]
+    )
+    return moved, tuple(args[k] for k in order), []
 
 
 def _training(fn: Any, args: tuple[Any, ...], optimizer: str | None, step_time: float | None) -> tuple[Any, ...]:

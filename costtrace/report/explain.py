@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def explained(name: str, stages: Stages, chip: Chip, grouping: Grouping) -> list[Document]:
     """The rows called `name`, each as a document: its cost and the lines that `text` prints.
 
-    A row's name may have its stage before it ("dit:single/attention", "dit/single/attention"), and may be its last
-    part alone ("attention"). Raises UsageError where there is none.
+    A row's name may have its stage before it ("dit:single/attention", "dit/single/attention"), and may be its end
+    alone ("attention"). Raises UsageError where there is none.
     """
     known = [(stage, row) for stage, _, profile in stages for row in rows_of(stage, profile, grouping)]
     found = [(stage, row) for stage, row in known if name in _names(stage, row)]
@@ -43,8 +43,8 @@ def _names(stage: str, row: Row) -> set[str]:
 
 def _ends(name: str, stage: str, row: Row) -> bool:
     """True where a row's name ends in `name`, of which a stage may stand first."""
-    before, _, rest = name.rpartition(":")
-    return before in ("", stage) and any(key.endswith(f"/{rest}") for key in (row.key, label(row.key)))
+    rest = name[len(stage) + 1 :] if name.startswith((f"{stage}:", f"{stage}/")) else name
+    return any(key.endswith(f"/{rest}") for key in (row.key, label(row.key)))
 
 
 def text(found: Sequence[Document]) -> str:

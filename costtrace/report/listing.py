@@ -65,8 +65,8 @@ def chips(some: Sequence[Chip], form: str) -> str:
     if form != "text":
         return out
     said = (
-        "dense matrix rates of one chip, links one way; f32 at jax's default precision (on a TPU one bfloat16 pass); "
-        "?: not published, or not there. Sources: costtrace chips NAME"
+        "dense matrix rates of one chip, links one way; f32 is jax's default precision: one bfloat16 pass on a TPU, "
+        "TF32 on a GPU; ?: not published, or not there. Sources: costtrace chips NAME"
     )
     return "\n".join([out, "", *wrapped(said)])
 

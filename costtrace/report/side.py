@@ -170,7 +170,7 @@ def _foot(sheet: Sheet, verbose: bool) -> str:
         some = f"{', '.join(who[:4])}{' ...' if len(who) > 4 else ''}: " if len(who) < len(documents) else ""
         foot.append(f"note {kind}: {some}{text}")
     left = len(notes) - len(foot) + 1
-    foot += [f"{left} more notes: -v shows them"] if left else []
+    foot += [f"{left} more note{'s' * (left > 1)}: -v shows all"] if left else []
     return "\n".join(line for text in [*foot, NOT_MODELLED] for line in wrapped(text))
 
 

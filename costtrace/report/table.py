@@ -75,7 +75,7 @@ def decimals(unit: str, most: float) -> int:
     """How many decimals the columns of a unit show, whose largest number is `most`."""
     if unit in ("%", "FLOP/B") or "/s" in unit:
         return 1
-    return 3 if most < (1000 if unit == "s" else 100) else 1 if most < 10**4 else 0
+    return 3 if most < (1000 if unit == "s" else 100) else 1 if most < (10**5 if unit == "s" else 10**4) else 0
 
 
 def _text(value: Any) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from costtrace import units
 from costtrace.report.document import Document
 from costtrace.report.table import Shown, Table, lines, shown
+from costtrace.report.training import training
 from costtrace.report.views import INITIALS, MARKS, VIEWS, Field, added, fields, macs, ordered
 
 WIDTH = 100
@@ -16,6 +17,8 @@ HEIGHT = 40
 SMALL = 0.02
 """Rows may be shown as one where the page would be longer than HEIGHT; never one with a larger share than this."""
 NOTES = 3
+TIED = "\u00a0"
+"""A space between a number and its unit, where no line breaks."""
 SHORTEST = 16
 """What a name is never cut below."""
 COLOURS = {"compute": "green", "memory": "yellow", "vector": "cyan", "transcendental": "magenta", "integer": "blue",
@@ -161,7 +164,8 @@ def wrapped(text: str, indent: str = "  ") -> list[str]:
 
 
 def _foot(doc: Document, unit: str, verbose: bool) -> list[str]:
-    out = wrapped(_all_calls(doc, unit))
+    out = [*training(doc["training"]), ""] if "training" in doc else []
+    out += [line.replace(TIED, " ") for line in wrapped(_all_calls(doc, unit))]
     out += notes(doc, verbose)
     out += [line for text in _legend(doc) for line in wrapped(text)]
     by_tag = {tag: [n["key"] for n in doc["numbers"] if n["tag"] == tag] for tag in TAGS}
@@ -174,46 +178,53 @@ def _foot(doc: Document, unit: str, verbose: bool) -> list[str]:
 def _all_calls(doc: Document, unit: str) -> str:
     """Each stage's own figures times its calls, added up; useful work where that says something else."""
     total, masked = doc["total"], doc["total"]["flops"] - doc.get("useful_flops", doc["total"]["flops"])
-    work = units.text(*(macs(total), "MAC") if unit == "mac" else (total["flops"], "FLOP"))
-    left = units.text(*(macs(total) - masked / 2, "MAC") if unit == "mac" else (total["flops"] - masked, "FLOP"))
-    floor = units.text(doc["floor_s"], "s")
-    useful_floor = units.text(doc.get("useful_floor_s", doc["floor_s"]), "s")
+
+    def said(value: float | None, unit: str) -> str:
+        return units.text(value, unit).replace(" ", TIED)
+
+    work = said(macs(total), "MAC") if unit == "mac" else said(total["flops"], "FLOP")
+    left = said(macs(total) - masked / 2, "MAC") if unit == "mac" else said(total["flops"] - masked, "FLOP")
+    floor, useful_floor = said(doc["floor_s"], "s"), said(doc.get("useful_floor_s", doc["floor_s"]), "s")
     sizes = {"weights": "weight_bytes"} | {cut: f"bytes_{cut}" for cut in ("fused", "scoped", "unfused")}
     return ", ".join([
-        f"all calls: {work}" + f" ({left} useful)" * (left != work),
-        *(f"{name} {units.text(total[key], 'B')}" for name, key in sizes.items()),
+        f"all calls{MARKS.get(doc['status'], '')}: {work}" + f" ({left} useful)" * (left != work),
+        *(f"{name} {said(total[key], 'B')}" for name, key in sizes.items()),
         f"floor {floor}" + f" ({useful_floor} useful)" * (left != work and useful_floor != floor),
-        f"pessimistic {units.text(doc['pessimistic_s'], 's')}",
+        f"pessimistic {said(doc['pessimistic_s'], 's')}",
     ])  # fmt: skip
 
 
 ROWS = {
-    "scope": """share: of all rows' calls x pessimistic time. A row's floor is that of the row as one kernel; rows add
-up one after the other, to more than the stage's own floor, in its heading""",
-    "weight": """rows overlap where an op reads two weights, and what reads none is in no row: there is no sum; share: of
-the stages' own time with unfused bytes""",
-    "other": "share: of all rows' calls x time; time is with unfused bytes, each op a kernel",
+    "scope": "a row's floor is its own, as one kernel; rows add up serially, to more than their stage's (heading)",
+    "weight": "rows overlap where an op reads two weights; what reads none is in no row: so there is no sum",
+    "other": "a row's time is with unfused bytes, every op a kernel; rows add up serially",
 }
-"""What must be known of rows: of scopes, of weights, of anything else."""
+SHARES = {
+    "scope": "share of all rows' calls x pessimistic time",
+    "weight": "share of the stages' own time with unfused bytes",
+    "other": "share of all rows' calls x time",
+}
+"""What must be known of rows, and what a share is of: for scopes, weights, anything else."""
 
 
 def _legend(doc: Document) -> list[str]:
+    by = "scope" if doc["by"] == "layer" else doc["by"] if doc["by"] in ROWS else "other"
     rows = [row for stage in doc["stages"] for row in stage["rows"]]
-    bounds = [
-        [row[f"bound_{cut}"] for cut in ("fused", "scoped", "unfused")] for row in rows if row["floor_s"] is not None
-    ]
+    cuts = ("fused", "scoped", "unfused")
+    bounds = [[row[f"bound_{cut}"] for cut in cuts] for row in rows if row["floor_s"] is not None]
     differing = {word for words in bounds if len(set(words)) > 1 for word in words if word}
-    said = ["useful: what masks leave, where it is less"] if any(f.column.head == "useful" for f in fields(doc)) else []
+    said = [SHARES[by]]
+    if any(field.column.head == "useful" for field in fields(doc)):
+        said.append("useful: without masked work, where it is less")
     if differing:
         initials = ", ".join(f"{INITIALS[word]} {word}" for word in INITIALS if word in differing)
         said.append(f"bound fused/scoped/unfused: {initials}")
-    statuses = {part["status"] for part in [*rows, *doc["stages"]]}
-    said += marked(statuses)
-    return [ROWS.get({"layer": "scope"}.get(doc["by"], doc["by"]), ROWS["other"]), *(["; ".join(said)] if said else [])]
+    return [ROWS[by], "; ".join([*said, *marked(part["status"] for part in [*rows, *doc["stages"]])])]
 
 
 def marked(statuses: Iterable[str]) -> list[str]:
     """What the marks of these statuses mean."""
+    statuses = set(statuses)
     return [f"{MARKS[status].strip()} {words}" for status, words in MARKED.items() if status in statuses]
 
 

@@ -45,8 +45,9 @@ def rule(*primitives: str, status: str = EXACT) -> Callable[[Formula], Formula]:
     def register(formula: Formula) -> Formula:
         for primitive in primitives:
             if primitive in RULES:
-                raise UsageError(f"primitive {primitive!r} has a rule already, in {RULES[primitive].owner}: "
-                                 "remove one of the two")
+                raise UsageError(
+                    f"primitive {primitive!r} has a rule already, in {RULES[primitive].owner}: remove one of the two"
+                )
             RULES[primitive] = Rule(primitive, formula, status, formula.__module__)
         return formula
 
