@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from costtrace.core import Op, Value
-from costtrace.region import FULL, Box, Region, Row, Some, box, shared, volume
+from costtrace.region import FULL, Axis, Box, Region, Row, Some, box, shared, volume
 from costtrace.rules import RULES
 
 View = Callable[[Op, int, Region], Region]
@@ -311,14 +311,23 @@ def _window(v: Value, index: Value, dims: tuple[int, ...], sizes: dict[int, int]
 
 def place(op: Op) -> Box | None:
     """The box of its first operand that an update changes; None where that depends on data."""
+    at = span(op)
+    return at if at is not None and not any(a is None for a in at) else None
+
+
+def span(op: Op) -> Box | None:
+    """A box that holds all that an update changes: None in an axis where the place depends on data; None where it does
+    in every axis, or cannot be told."""
     x = op.inputs[0]
     if op.primitive == "dynamic_update_slice":
-        sizes = op.inputs[1].shape
-        starts = [v.literal for v in op.inputs[2:]]
-        if any(s is None and sizes[d] != x.shape[d] for d, s in enumerate(starts)):
-            return None
-        at = [min(max(int(s or 0), 0), n - m) for s, n, m in zip(starts, x.shape, sizes, strict=True)]
-        return tuple((a, a + m) for a, m in zip(at, sizes, strict=True))
+        axes: list[Axis] = []
+        for v, n, m in zip(op.inputs[2:], x.shape, op.inputs[1].shape, strict=True):
+            if v.literal is None and n != m:
+                axes.append(None)
+            else:
+                at = min(max(int(v.literal or 0), 0), n - m)
+                axes.append((at, at + m))
+        return tuple(axes)
     dims = op.params["dimension_numbers"]
     if dims.operand_batching_dims:
         return None

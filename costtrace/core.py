@@ -21,8 +21,9 @@ class Value:
     """One array of the program: an op's result, an input, a constant, a literal or a loop's carry.
 
     `bits` is the true width of an element (int4 is 4). `literal` is the scalar where it is written in the program,
-    `index` the numbers of a small array put together from such scalars. `edge` is set where the value is another value seen through a loop's edge, which moves nothing.
-    `weight` is the parameter's path where the value is a parameter. Identity is by object.
+    `index` the numbers of a small array put together from such scalars. `edge` is set where the value is another value
+    seen through a loop's edge, which moves nothing. `weight` is the parameter's path where the value is a parameter.
+    Identity is by object.
     """
 
     __slots__ = ("shape", "dtype", "bits", "size", "kind", "literal", "edge", "weight", "name", "frame", "donated",

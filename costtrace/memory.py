@@ -39,6 +39,7 @@ class _Lives:
                 at = at.parent
         self.birth: dict[Value, int] = {}
         self.death: dict[Value, int] = {}
+        self.read: set[tuple[Value, int]] = set()  # (buffer, op that reads it)
         self.run()
 
     def buffer(self, v: Value) -> Value:
@@ -104,6 +105,7 @@ class _Lives:
                 for v in op.inputs:
                     if v.kind != "literal":
                         self.use(v, op.index, op.frame)
+                        self.read.add((self.buffer(v), op.index))
                 for v in op.outputs:
                     if op.index not in self.storage.in_place:
                         self.birth[v] = op.index
@@ -126,7 +128,8 @@ class _Lives:
         for c in t.carries:
             start = self.buffer(c.start)
             mine = start in self.storage.maker or start.kind == "carry"
-            if mine and self.death.get(start) == self.begins.get(c.loop):
+            first = self.begins.get(c.loop, -1)
+            if mine and self.death.get(start) == first and (start, first) not in self.read:
                 self.death[start] -= (
                     1  # an intermediate, or another loop's carry, that only starts the loop becomes its carry
                 )

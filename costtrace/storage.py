@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from costtrace.access import UPDATES, VIEWS, place, source, updated
+from costtrace.access import UPDATES, VIEWS, place, source, span, updated
 from costtrace.core import Carry, Frame, Op, Trace, Value
 from costtrace.region import FULL, Axis, Box, Region, Row, Some, box, shared, volume, without
 
@@ -102,8 +102,8 @@ class Storage:
     def _before(
         self, c: Carry, region: Region, lead: tuple[Frame, ...], handed: set[Value]
     ) -> list[tuple[Value, Region, tuple[Frame, ...]]]:
-        """What a carry holds, seen from outside its loop: its start in the first trip, what the trip before handed on in
-        the others. `handed`: carries that only pass values round among themselves."""
+        """What a carry holds, seen from outside its loop: its start in the first trip, in the others what the trip
+        before handed on. `handed`: carries that only pass values round among themselves."""
         i = lead.index(c.loop)
         if isinstance(region, Some):
             return [(c.start, region, lead[:i] + lead[i + 1 :])]
@@ -242,12 +242,15 @@ def _updated(op: Op, region: Region, lead: tuple[Frame, ...]) -> tuple[list[Piec
         left = [(*front, *(r if isinstance(r, tuple) else (None,) * len(v.shape)))
                 for r in without(v.shape, rest, changed)]  # fmt: skip
         return [Piece(v, _plain(written), lead)], [_plain(r) for r in left]
+    around = span(op)
+    if around is not None and isinstance(region, tuple) and shared(v.shape, region[len(lead) :], around) is False:
+        return [], [region]
     asked = (
         region.count if isinstance(region, Some) else min(v.size, volume((*(f.trips for f in lead), *v.shape), region))
     )
     fresh, fixed = min(asked, updated(op) * trips), not isinstance(region, Some) or region.fixed
-    piece = Piece(v, Some(fresh, hash((id(op), "new", lead))), lead)
-    return [piece], [Some(asked - fresh, hash((id(op), "old", lead)), fixed=fixed)] if asked > fresh else []
+    piece = Piece(v, Some(fresh, hash((id(op), "new", lead, region))), lead)
+    return [piece], [Some(asked - fresh, hash((id(op), "old", lead, region)), fixed=fixed)] if asked > fresh else []
 
 
 def _plain(axes: Box) -> Region:

@@ -112,6 +112,12 @@ def a_returned_part_of_a_last_carry(x):
     return y, y[:1]
 
 
+@case(A(4), fused=4 * (4 + 4 + 2), unfused=3 * 4 * (4 + 4) + 4 * (2 + 2))
+def a_returned_strided_part_of_a_last_carry(x):
+    y = lax.fori_loop(0, 3, lambda i, h: h * 2.0, x)
+    return y, y[::2]
+
+
 @case(A(4), fused=4 * (4 + 4), unfused=None, brute=False)
 def counted_while(x):
     return lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] * 2.0), (0, x))[1]

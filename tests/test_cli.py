@@ -3,80 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import authored
 import click
 import pytest
 
 from costtrace import model
-from costtrace.cli import main
+from costtrace.cli import main, strategies
 from costtrace.cli.argument import Array, parse
 from costtrace.cli.group import COMMANDS
-
-MINE = """
-import jax
-import jax.numpy as jnp
-
-def block(x, w, n=2, *, act="silu"):
-    for i in range(n):
-        with jax.named_scope(f"layer_{i}"):
-            x = getattr(jax.nn, act)(x @ w)
-    return x
-
-def plain(x, w):
-    return x @ w
-
-def search(x):
-    with jax.named_scope("search"):
-        return jax.lax.while_loop(lambda c: c.sum() < 3, lambda c: c * c, x)
-
-def either(x):
-    with jax.named_scope("either"):
-        return jax.lax.cond(x.sum() > 0, lambda x: x @ x, lambda x: x, x)
-
-def broken(x):
-    raise ValueError("the sizes do not fit")
-
-def arguments():
-    return {"w": jax.ShapeDtypeStruct((8, 16), "bfloat16")}, jax.ShapeDtypeStruct((4, 8), "bfloat16")
-
-def with_tree(params, x):
-    with jax.named_scope("up"):
-        return x @ params["w"]
-
-SIZE = 3
-"""
-MODEL = '''
-"""A model in a file of its own."""
-import jax
-from dataclasses import dataclass
-from costtrace.model import Model, Stage, option, param
-
-@dataclass(frozen=True)
-class Config:
-    tokens: int = option(8, help="tokens")
-
-def forward(x):
-    return x @ param("w", (16, 32))
-
-MODEL = Model("small", Config, lambda c: [Stage("run", forward, (jax.ShapeDtypeStruct((c.tokens, 16), "bfloat16"),))])
-'''
-
+from costtrace.cli.shared import OPTIONS
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a user's files in it, as the working folder."""
-    (tmp_path / "mine.py").write_text(MINE)
-    (tmp_path / "small.py").write_text(MODEL)
-    (tmp_path / "bad.py").write_text("import nothing_of_that_name\n")
-    (tmp_path / "wrong.py").write_text("def f(:\n")
-    (tmp_path / "clash.py").write_text(MODEL.replace("tokens: int", "depth: int"))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    return tmp_path
+    return authored.folder(tmp_path, monkeypatch)
 
 
 @pytest.fixture
@@ -118,68 +64,6 @@ def test_whole_output(
     name: str, command: str, here: Path, run: Callable[..., str], golden: Callable[[str, str], None]
 ) -> None:
     golden(name, run(*command.split()))
-
-
-ERRORS = {
-    "klien": 'unknown model "klien": did you mean klein? costtrace models lists them',
-    "nothing-like-it": 'unknown model "nothing-like-it": costtrace models lists them',
-    "klein --chip v9": "no chip 'v9': known are ",
-    "klein --chip nofile.toml": "no chip file 'nofile.toml': give the path of a TOML file, or a name: ",
-    "klein --rez 512x512": "no such option '--rez'. Did you mean '--res'? (costtrace klein --help)",
-    "klein --res 512": "res 512: must be WIDTHxHEIGHT in pixels: try 1360x768",
-    "klein --res 500x512": "res 500x512: each side must be a multiple of 16: try 496x512",
-    "klein --res 512x512,500x512": "res 500x512: each side must be a multiple of 16: try 496x512",
-    "klein --steps 0": "steps 0: must be a whole number, 1 or more",
-    "klein --dtype int99": "dtype int99: must be one of bfloat16, float16, float32",
-    "klein --by part": "invalid value for '--by': 'part' is not one of 'scope', ",
-    "klein --depth none": "invalid value for '--depth': 'none' is not a valid integer range (costtrace klein --help)",
-    "klein --sort size": "--sort size: the table by scope has no such column: it has part, flops, useful, ",
-    "klein --explain sinlge/gate": "--explain sinlge/gate: no such row: did you mean single/gate",
-    "klein extra": "got unexpected extra argument (extra) (costtrace klein --help)",
-    "chips v9": "no chip 'v9': known are ",
-    "trace": "missing argument 'FILE.py:FUNCTION|MODULE.hlo' (costtrace trace --help)",
-    "trace mine.py": "mine.py: name the function too, as in mine.py:forward",
-    "trace nofile.py:f": "no file nofile.py: give the path of a Python file, as in model.py:forward",
-    "trace no.such:f": "no module no.such: give FILE.py:FUNCTION, or MODULE:FUNCTION",
-    "trace mine.py:plian": "mine.py has no function 'plian': did you mean plain?",
-    "trace mine.py:SIZE": "mine.py: SIZE is a int, not a function",
-    "trace bad.py:f": "bad.py failed while it was loaded: No module named 'nothing_of_that_name': install it, or mend",
-    "trace wrong.py:f": "wrong.py failed while it was loaded: SyntaxError: ",
-    "trace mine.py:broken --arg f32[2]": "broken failed while jax traced it: ValueError: the sizes do not fit (at ",
-    "trace mine.py:plain --arg f32[2,3]": "mine.py:plain: missing a required argument: 'w': it takes (x, w); add",
-    "trace mine.py:plain --arg x=f32[2] --arg x=f32[2]": "mine.py:plain: an argument is given twice: use each",
-    "trace mine.py:plain --arg y=f32[2]": "mine.py:plain: no argument 'y': it takes (x, w)",
-    "trace mine.py:plain --arg x=f32(2)": "--arg 'x=f32(2)': write NAME=DTYPE[SIZE,...], as in 'x=bf16[1024,3072]', or",
-    "trace mine.py:plain --arg x=f32[2;3]": "--arg 'x=f32[2;3]': '2;3' is not a size: write NAME=DTYPE[SIZE,...]",
-    "trace mine.py:plain --arg f32[n,3]": "--arg 'f32[n,3]': the size 'n' has no value: add --dim n=8",
-    "trace mine.py:plain --arg f32[] --dim n": "--dim 'n': write --dim NAME=NUMBER",
-    "trace mine.py:plain --arg x=f99[2] --arg f32[2]": "--arg float99[2]: no dtype 'float99': try bf16, f32, i32, u8",
-    "trace mine.py:plain --arg i64[2] --arg i64[2]": "--arg int64[2]: jax narrows int64 to 32 bits: set JAX_ENABLE",
-    "trace mine.py:with_tree --args arguments --arg f32[2]": "--args and --arg: give one of the two",
-    "trace mine.py:with_tree --args argument": "mine.py has no function 'argument': did you mean arguments?",
-    "trace mine.py:search --arg f32[8,8] --strict": "search: at scope search",
-    "trace mine.py:plain --arg f32[2,2] --arg f32[2,2] --trips a=3": "trips names the scope 'a', where no loop",
-    "nofile.py": "no file nofile.py",
-    "mine.py": "mine.py has no MODEL",
-    "clash.py": "model small: its option 'depth' is costtrace's own: give the field another name",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("command", ERRORS)
-def test_an_error_is_one_line_that_names_thing_place_and_fix(
-    command: str, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code = main(command.split())
-    out, err = capsys.readouterr()
-    assert (code, out) == (2, "")
-    assert err.startswith(f"costtrace: error: {ERRORS[command]}")
-    assert err.count("\n") == 1 and err.endswith("\n")
-
-
-def test_a_functions_failure_names_its_own_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["trace", "mine.py:broken", "--arg", "f32[2]"])
-    line = MINE.splitlines().index('    raise ValueError("the sizes do not fit")') + 1
-    assert capsys.readouterr().err.rstrip().endswith(f"mine.py:{line})")
 
 
 def test_a_bug_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -271,6 +155,75 @@ def test_trips_and_weights(here: Path, run: Callable[..., str]) -> None:
     arguments = ["--arg", "f32[2,4]", "--arg", "f32[4,8]", "--weights", "w"]
     doc = json.loads(run("trace", "mine.py:plain", *arguments, "--format", "json"))
     assert doc["stages"][0]["parameters"] == 4 * 8
+
+
+def test_the_gradient_is_by_the_weights(here: Path, run: Callable[..., str]) -> None:
+    arguments = ["trace", "mine.py:plain", "--arg", "f32[2,4]", "--arg", "f32[4,8]", "--grad", "--format", "json"]
+    by_default, by_w = json.loads(run(*arguments)), json.loads(run(*arguments, "--weights", "w"))
+    assert [doc["stages"][0]["parameters"] for doc in (by_default, by_w)] == [2 * 4, 4 * 8]
+    assert by_w["total"]["matmul_flops"] == 2 * (2 * 2 * 4 * 8)  # forward, and the weight's gradient
+    (said,) = [note["text"] for note in by_default["notes"] if note["kind"] == "gradient"]
+    assert "the first argument, x," in said and "gradient" not in [note["kind"] for note in by_w["notes"]]
+
+
+def test_the_guides_model_runs_by_path_and_its_list_of_reserved_names_is_whole(
+    tmp_path: Path, run: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parent.parent / "docs" / "add-a-model.md").read_text()
+    (tmp_path / "tiny.py").write_text(page.partition("```python\n")[2].partition("```")[0])
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert "block/attention" in run(str(tmp_path / "tiny.py"), "--blocks", "2")
+    refused = page.partition("every command has already are refused:")[2].partition(".")[0]
+    assert set(re.findall(r"`(\w+)`", refused)) == {option.name for option in (*OPTIONS, *strategies.OPTIONS)}
+
+
+def test_without_a_bandwidth_times_are_not_known(here: Path, run: Callable[..., str]) -> None:
+    (stage,) = json.loads(run("small.py", "--chip", "slow.toml", "--format", "json"))["stages"]
+    assert [stage[key] for key in ("floor_s", "pessimistic_s", "bound_fused")] == [None] * 3
+    page = run("small.py", "--chip", "slow.toml")
+    assert "floor ?  pessimistic ?" in page and "note missing-rate: no hbm rate on v6e" in page
+    assert "time = ?: no hbm rate on v6e" in run("small.py", "--chip", "slow.toml", "--explain", ".")
+
+
+def test_marks_and_notes_stand_side_by_side(here: Path, run: Callable[..., str]) -> None:
+    page = run("trace", "mine.py:search", "--arg", "f32[8,8]", "--chip", "v6e,h100")
+    assert "  search ? " in page and "? partly unknown" in page and page.count("note unknown-trip: search: ") == 1
+    big = run("klein", "--batch", "64", "--chip", "v6e,l4", "--depth", "1")
+    assert "note does-not-fit: v6e: dit: peak memory" in big and "note does-not-fit: l4: dit: peak" in big
+
+
+def test_side_by_side_shows_the_rows_that_any_has_at_the_top(here: Path, run: Callable[..., str]) -> None:
+    page = run("klein", "--res", "512x512,1360x768", "--chip", "v6e,l4", "--top", "1", "--depth", "1")
+    assert all(len(line) <= 100 for line in page.splitlines())
+    assert page.splitlines()[3].split().count("GFLOP") == 2  # once a size, not once a chip
+    assert "?" not in page.partition("bound:")[0]
+    same = run("small.py", "--chip", "v6e,slow.toml")
+    assert "v6e #1" in same and "v6e #2" in same
+
+
+def test_layers_says_that_blocks_are_scanned(run: Callable[..., str]) -> None:
+    page = " ".join(run("klein", "--layers", "--verbose").split())
+    assert "note scanned: dit: double/norm runs 5 times in one body, a scan" in page
+    assert "note scanned" not in run("klein", "--verbose")
+
+
+def test_explanations_by_short_names_and_as_json(run: Callable[..., str]) -> None:
+    found = json.loads(run("klein", "--explain", "dit/attention", "--format", "json"))["rows"]
+    assert [row["scope"] for row in found] == ["double/attention", "single/attention"]
+    assert found[0]["times"]["fused"]["bound"] and found[0]["cost"]["bytes_fused"] > 0 and found[0]["numbers"]
+    assert run("klein", "--explain", "linear1") == run("klein", "--explain", "dit:single/linear1")
+    assert all(len(line) <= 100 for line in run("klein", "--explain", "linear1").splitlines())
+
+
+def test_several_chips_by_name(run: Callable[..., str]) -> None:
+    rows = json.loads(run("chips", "v6e", "h100", "--format", "json"))["rows"]
+    assert [row["chip"] for row in rows] == ["v6e", "h100"]
+
+
+def test_short_words_for_sizes_and_dtypes(run: Callable[..., str]) -> None:
+    doc = json.loads(run("klein", "--res", "512X512", "--dtype", "fp16", "--format", "json"))
+    assert (doc["config"]["res"], doc["config"]["dtype"]) == ("512x512", "float16")
+    assert "; so asked " in run("sa3", "--seconds", "10").splitlines()[0]
 
 
 GRAMMAR = {

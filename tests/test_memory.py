@@ -234,6 +234,12 @@ def a_start_that_the_body_reads_too_stays(x):
     return lax.scan(lambda h, _: (h + s, None), s, None, length=3)[0]
 
 
+@row(A(3, 4), peak=4 * (12 + 12 + 12))  # xs; the stacked rows, which become the carry; its next value
+def stacked_rows_become_the_carry(xs):
+    ys = lax.scan(lambda c, x: (c, jnp.exp(x)), 0.0, xs)[1]
+    return lax.scan(lambda h, _: (h * 2.0, None), ys, None, length=3)[0]
+
+
 @row(A(4), peak=4 * (4 + 4 + 4))  # x, the carry (handed from loop to loop), its next value
 def one_loop_after_the_other(x):
     h = lax.scan(lambda h, _: (h * 2.0, None), x, None, length=3)[0]

@@ -1,201 +1,172 @@
-"""The HTML page: what is in it, that no name becomes markup, and (marked browser) that a browser renders and drives it.
-
-The browser's tests need playwright and a Chromium on PATH: `pytest -m browser`.
-"""
+"""Pages of text: how wide and tall, what stands in them and below them, and in what order."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
-import shutil
-import time
-from collections.abc import Iterator
-from html.parser import HTMLParser
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import pytest
+import toy
 
-from costtrace import chip
-from costtrace.core import EXACT, Cost
-from costtrace.memory import Peak
-from costtrace.profiler import Profile, profile
-from costtrace.report import html
-from costtrace.summary import Record
+from costtrace import chip, model
+from costtrace.core import Cost, Note
+from costtrace.errors import UsageError
+from costtrace.profiler import Peak, Profile, Row, profile
+from costtrace.report import notebook, table, text
+from costtrace.report.document import GROUPS, Document, Grouping, document, several
+from costtrace.report.explain import explained
+from costtrace.report.explain import text as explanation
+from costtrace.report.flat import flat
+from costtrace.report.output import FORMATS, written
+from costtrace.report.side import side_by_side
+from costtrace.report.table import Column, Table
+from costtrace.report.views import FIELDS, VIEWS, fields, known, label, ordered
 
-EVIL = '<img src=x onerror="window.hit=1">'
-CHIPS = ("v6e", "h100")
-
-
-def program(w: jax.Array, x: jax.Array) -> jax.Array:
-    with jax.named_scope(EVIL):
-        x = jax.nn.silu(x @ w)
-    with jax.named_scope("deep"), jax.named_scope("inner"):
-        x = x @ w
-    with jax.named_scope("</script><b>"):
-        return x + 1
+@pytest.fixture(scope="module")
+def small() -> Profile:
+    return toy.small()
 
 
 @pytest.fixture(scope="module")
-def text() -> str:
-    shape = jax.ShapeDtypeStruct
-    made = profile(program, shape((64, 64), "bfloat16"), shape((32, 64), "bfloat16"), weights=0)
-    stages = [("first", 1, made), ("second", 3, made)]
-    return html.page([(EVIL, {"n": 3}, stages, {"first": 1, "second": 2}, chip.load(name)) for name in CHIPS])
-
-
-class Page(HTMLParser):
-    """What a browser would make of the page: its elements, their attributes, the text of scripts."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.scripts: list[str] = []
-        self.inside = ""
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        self.inside = tag
-        if tag == "script":
-            self.scripts.append("")
-
-    def handle_data(self, data: str) -> None:
-        if self.inside == "script":
-            self.scripts[-1] += data
-
-    def handle_endtag(self, tag: str) -> None:
-        self.inside = ""
-
-
-def test_no_name_becomes_markup_and_nothing_is_fetched(text: str) -> None:
-    page = Page(text)
-    tags = {tag for tag, _ in page.tags}
-    assert not tags & {"img", "link", "iframe", "object", "embed", "a"}
-    for tag, attributes in page.tags:
-        assert not {"src", "href", "onerror", "onclick", "onload"} & set(attributes), tag
-    policy = next(a["content"] for tag, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
-    assert policy is not None and policy.startswith(
-        "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-"
-    )
-
-
-def test_every_answer_has_its_parts(text: str) -> None:
-    page = Page(text)
-    sections = [a for tag, a in page.tags if tag == "section"]
-    assert [a["data-answer"] for a in sections] == ["0", "1"]
-    assert ["hidden" in a for a in sections] == [False, True]
-    trees = [json.loads(script) for script in page.scripts if script.startswith("{")]
-    assert [tree["n"] for tree in trees] == [EVIL, EVIL]
-    first, second = trees[0]["c"]
-    assert [node["n"] for node in first["c"]] == [EVIL, "deep", "<"]  # what stands after a slash is a scope within
-    assert second["n"] == "second x3"
-
-
-def test_the_icicle_adds_up() -> None:
-    shape = jax.ShapeDtypeStruct
-    made = profile(program, shape((64, 64), "bfloat16"), shape((32, 64), "bfloat16"), weights=0)
-    tree = html.tree_of("mine", [("run", 3, made)], chip.load("v6e"))
-
-    def total(node: dict[str, Any], k: int) -> float:
-        return node["v"][k] if "v" in node else sum(total(child, k) for child in node["c"])
-
-    assert total(tree, 1) == 3 * made.total.flops
-    assert total(tree, 2) == 3 * made.total.bytes_scoped
-    assert total(tree, 3) == 3 * made.total.bytes_unfused
-
-
-def large(n: int) -> Profile:
-    """A profile of n scopes, none of them numbered siblings, which a table would merge."""
-    costs = {f"part_{k}_x": Cost(vector_flops=k + 1, bytes_fused=8, bytes_scoped=8, bytes_unfused=16,
-                               vector_by_dtype={"float32": k + 1}) for k in range(n)}  # fmt: skip
-    total = Cost(vector_flops=n * (n + 1) // 2, bytes_fused=8, bytes_scoped=8 * n, bytes_unfused=16 * n,
-                 vector_by_dtype={"float32": n * (n + 1) // 2})  # fmt: skip
-    records = [Record(k, "forward", "add", "float32", EXACT, 1, 0, c) for k, c in costs.items()]
-    return Profile("large", total, EXACT, [], 0, Peak(), records, {"": total, **costs}, dict.fromkeys(costs, 1))
-
-
-# In a browser
+def two(small: Profile) -> list[tuple[str, int, Profile]]:
+    return toy.two(small)
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api")
-    path = shutil.which("chromium") or shutil.which("google-chrome")
-    if path is None:
-        pytest.skip("no Chromium on PATH")
-    with api.sync_playwright() as p:
-        made = p.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield made
-        made.close()
+def klein() -> Callable[[str], Document]:
+    """klein(chip): its document for a table, at the larger size."""
+    found = model.find("klein")
+    stages = found.stages(found.configure(res="1360x768"))
+    profiles = [(s.name, s.calls, profile(*_bound(s), weights=0)) for s in stages]
+    depths = {s.name: s.depth for s in stages}
+
+    def on(name: str) -> Document:
+        return document("klein", {"res": "1360x768"}, chip.load(name), profiles, Grouping(depth=depths, merge=True))
+
+    return on
 
 
-@pytest.fixture
-def opened(browser: Any, tmp_path: Path) -> Iterator[Any]:
-    """opened(text, **context): the page of that text, which must say nothing on the console and ask for no network."""
-    said: list[str] = []
-
-    def show(text: str, **context: Any) -> Any:
-        (tmp_path / "page.html").write_text(text, encoding="utf-8")
-        page = browser.new_page(**context)
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("request", lambda request: said.append(request.url) if request.url.startswith("http") else None)
-        page.goto((tmp_path / "page.html").as_uri())
-        page.wait_for_function("document.documentElement.dataset.ready === '1'")
-        return page
-
-    yield show
-    assert said == []
+def _bound(stage: model.Stage) -> tuple[Any, ...]:
+    fn, args = model.bind(stage)
+    return fn, *args
 
 
-@pytest.mark.browser
-def test_a_browser_sorts_zooms_and_switches_chip(opened: Any, text: str) -> None:
-    page = opened(text)
-    assert page.evaluate("window.hit") is None
-    table = page.locator("section[data-answer='0'] table.sortable")
-    flops = "rows => rows.map(r => Number(r.cells[1].dataset.v))"
-    rows = table.locator("tbody").first.locator("tr:not(.stage)")
-    table.locator("thead button").nth(1).click()
-    values = rows.evaluate_all(flops)
-    assert values == sorted(values, reverse=True) and len(set(values)) > 1
-    table.locator("thead button").nth(1).press("Enter")
-    assert rows.evaluate_all(flops) == values[::-1]
-    icicle = page.locator("section[data-answer='0'] .icicle")
-    before = int(icicle.get_attribute("data-cells"))
-    icicle.locator("rect").nth(1).click()
-    assert int(icicle.get_attribute("data-cells")) < before
-    page.keyboard.press("Escape")
-    assert int(icicle.get_attribute("data-cells")) == before
-    icicle.locator("rect").nth(1).press("Enter")
-    icicle.locator("nav button").first.click()
-    assert int(icicle.get_attribute("data-cells")) == before
-    for k in range(len(html.MEASURES)):
-        icicle.locator("select").select_option(str(k))
-        assert int(icicle.get_attribute("data-cells")) >= 3
-    page.locator("#picker").select_option("1")
-    assert page.locator("section[data-answer='1']").is_visible()
-    assert not page.locator("section[data-answer='0']").is_visible()
-    assert page.locator("section[data-answer='1'] .icicle rect").count() >= 3
+@pytest.mark.parametrize("name", chip.names())
+def test_kleins_page_fits_a_screen(name: str, klein: Callable[[str], Document]) -> None:
+    lines = text.page(klein(name)).splitlines()
+    assert max(map(len, lines)) <= text.WIDTH
+    assert len(lines) <= text.HEIGHT
 
 
-@pytest.mark.browser
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_stands_out_in_light_and_dark(opened: Any, text: str, scheme: str) -> None:
-    page = opened(text, color_scheme=scheme)
-    sums = (
-        "style => [style.color, style.backgroundColor].map(c => c.match(/[0-9]+/g).reduce((s, n) => s + Number(n), 0))"
-    )
-    front, back = page.evaluate(f"({sums})(getComputedStyle(document.body))")
-    assert abs(front - back) > 400
-    assert (front > back) == (scheme == "dark")
+@pytest.mark.parametrize("name", sorted(model.names()))
+def test_every_page_is_as_wide_as_a_screen(name: str) -> None:
+    found = model.find(name)
+    config = found.configure()
+    profiles = [(s.name, s.calls, profile(*_bound(s), weights=0)) for s in found.stages(config)]
+    depths = {s.name: s.depth for s in found.stages(config)}
+    groupings = [Grouping(by=by, depth=depths, merge=True) for by in GROUPS if by != "line"]
+    docs = [document(name, found.shown(config), chip.load(c), profiles, groupings[0]) for c in chip.names()]
+    docs += [document(name, found.shown(config), V6E, profiles, grouping) for grouping in groupings[1:]]
+    pages = [text.page(doc, verbose=verbose, unit=unit) for doc in docs for verbose in (False, True)
+             for unit in ("flop", "mac")]  # fmt: skip
+    pages.append(side_by_side(docs[: len(chip.names())]))
+    pages.append(explain(docs[0]["stages"][0]["rows"][0]["scope"], profiles))
+    assert max(len(line) for page in pages for line in page.splitlines()) <= text.WIDTH
 
 
-@pytest.mark.browser
-def test_ten_thousand_rows_load_in_three_seconds(opened: Any) -> None:
-    made = large(10_000)
-    text = html.page([("large", {}, [("run", 1, made)], {"run": 1}, chip.load("v6e"))])
-    start = time.monotonic()
-    page = opened(text)
-    assert page.locator("section[data-answer='0'] table.sortable tbody tr").count() >= 10_000
-    assert time.monotonic() - start < 3
+def test_a_long_name_is_cut_from_the_left() -> None:
+    def named(x: jax.Array) -> jax.Array:
+        with jax.named_scope("a" * 60 + "_softmax"):
+            return x @ x
+
+    page = text.page(document("f", {}, V6E, [("f", 1, profile(named, array(8, 8)))]))
+    assert max(map(len, page.splitlines())) <= text.WIDTH and "  ...a" in page and "a_softmax " in page
+
+
+def test_what_has_no_meaning_is_a_dash_and_what_is_not_known_a_question_mark() -> None:
+    def kept(x: jax.Array) -> jax.Array:
+        with jax.named_scope("kept"):
+            x = x.reshape(64)
+        with jax.named_scope("used"):
+            return x * 2
+
+    doc = document("f", {}, V6E, [("f", 1, profile(kept, array(8, 8)))])
+    zero = {"part": "f", "status": "exact", "cost": Cost().to_dict(), "floor_s": 0.0, "unfused_s": 0.0}
+    zero |= {f"bound_{cut}": None for cut in ("fused", "scoped", "unfused")}
+    assert (FIELDS["intensity"].value(zero), FIELDS["bound"].value(zero)) == ("-", "-")
+    assert FIELDS["bound"].value(zero | {"unfused_s": None}) is None
+    assert "?" not in text.page(doc)
+
+
+def test_rows_by_weight_have_no_sum_and_say_why(two: list[tuple[str, int, Profile]]) -> None:
+    doc = document("toy", {}, V6E, two, Grouping(by="weight"))
+    page = text.page(doc)
+    assert "sum of rows" not in page and "rows overlap where an op reads two weights" in page
+    whole = sum(stage["calls"] * stage["unfused_s"] for stage in doc["stages"])
+    for stage in doc["stages"]:
+        for row in stage["rows"]:
+            assert row["share"] == pytest.approx(stage["calls"] * row["unfused_s"] / whole)
+
+
+def test_a_page_says_what_its_sums_are(two: list[tuple[str, int, Profile]]) -> None:
+    doc = document("toy", {}, V6E, two)
+    assert "rows add up serially, to more than their stage's" in text.page(doc)
+    for stage in doc["stages"]:
+        assert sum(row["floor_s"] for row in stage["rows"]) >= stage["floor_s"]
+
+
+def test_macs_keep_useful_work() -> None:
+    doc = document("toy", {}, V6E, [("f", 1, masked(10**12, 10**12 // 2))])
+    assert [f.value(doc["stages"][0]["rows"][0]) for f in fields(doc, "mac")[1:3]] == [10**12 / 2, 10**12 / 4]
+    assert "useful" in text.page(doc, unit="mac")
+
+
+def test_a_page_says_all_that_its_rows_leave_out(klein: Callable[[str], Document]) -> None:
+    doc = klein("v6e")
+    short, long = text.page(doc), text.page(doc, verbose=True)
+    assert "smaller" in short and "smaller" not in long
+    for stage in doc["stages"]:
+        for row in stage["rows"]:
+            assert f"  {row['scope']} " in long
+    assert long.count("sum of rows") == short.count("sum of rows") == 3
+
+
+def test_status_is_marked_and_its_notes_shown() -> None:
+    def either(x: jax.Array) -> jax.Array:
+        with jax.named_scope("either"):
+            return jax.lax.cond(x.sum() > 0, lambda x: x @ x, lambda x: x, x)
+
+    page = text.page(document("either", {}, V6E, [("either", 1, profile(either, array(8, 8)))]))
+    assert "either ~ x1" in page and "~ modelled" in page and "note branch: either: " in page
+
+
+def test_notes_are_grouped_until_asked_for() -> None:
+    notes = [{"kind": f"kind-{k}", "stage": "f", "scope": f"s{n}", "text": "said"} for k in range(5) for n in range(3)]
+    doc = {"notes": notes, "stages": [{}, {}]}
+    few = text.notes(doc, verbose=False)
+    assert few[0] == "note kind-0: f: s0: said (and 2 more: -v)"
+    assert few[-1] == "notes of 2 more kinds: -v shows them" and len(few) == text.NOTES + 1
+    assert len(text.notes(doc, verbose=True)) == 15
+
+
+@pytest.mark.parametrize("column", FIELDS)
+def test_every_column_sorts(column: str, two: list[tuple[str, int, Profile]]) -> None:
+    doc = document("toy", {}, V6E, two)
+    kept, rest = ordered(doc, doc["stages"][1], column, 3)
+    assert (len(kept), len(rest)) == (3, 1)
+    values = [FIELDS[column].value(row) for row in kept]
+    if all(isinstance(value, int | float) for value in values):
+        assert values == sorted(values, reverse=True)
+
+
+@pytest.mark.parametrize("by", GROUPS)
+def test_sort_takes_the_tables_own_columns(by: str) -> None:
+    assert (known("flops", by), known("flops", by, "mac")) == ("flops", "macs")
+    assert known("time", "primitive") == "unfused_time" and known("intensity") == "intensity"
+    with pytest.raises(UsageError, match=f"the table by {by} has no such column: it has part, "):
+        known("size", by)

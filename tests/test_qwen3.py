@@ -155,7 +155,8 @@ def test_a_step_writes_one_place_of_the_cache() -> None:
     weights = 2 * 4_022_468_096
     assert rows["head"].weight_bytes == table
     assert profiled("decode").total.weight_bytes == weights
-    assert profiled("decode").total.bytes_fused == pytest.approx(weights + CACHE + place, rel=1e-4)
+    # The places that the step writes need no read.
+    assert profiled("decode").total.bytes_fused == pytest.approx(weights + (CACHE - place) + place, rel=1e-4)
     # Donated: one cache is alive, not two.
     assert profiled("decode").peak.nbytes == pytest.approx(weights + CACHE, rel=0.001)
 

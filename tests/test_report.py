@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
+import toy
 
 from costtrace import chip, model
 from costtrace.core import Cost, Note
@@ -22,60 +23,18 @@ from costtrace.report.explain import explained
 from costtrace.report.explain import text as explanation
 from costtrace.report.flat import flat
 from costtrace.report.output import FORMATS, written
+from costtrace.report.side import side_by_side
 from costtrace.report.table import Column, Table
-from costtrace.report.views import FIELDS, VIEWS, label, ordered
-
-V6E = chip.load("v6e")
-M, K, N = 512, 1024, 4096
-
-
-def part(w: Mapping[str, jax.Array], x: jax.Array) -> jax.Array:
-    """A norm and a product, each in its scope."""
-    with jax.named_scope("norm"):
-        y = x * jax.lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True))
-    with jax.named_scope("linear"):
-        return y @ w["kernel"]
-
-
-def layers(w: list[jax.Array], x: jax.Array) -> jax.Array:
-    for i, kernel in enumerate(w):
-        with jax.named_scope(f"layer_{i}"):
-            x = x @ kernel
-    return x
-
-
-def array(*shape: int) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, "bfloat16")
-
+from costtrace.report.views import FIELDS, VIEWS, fields, known, label, ordered
 
 @pytest.fixture(scope="module")
 def small() -> Profile:
-    return profile(part, {"kernel": array(K, N)}, array(M, K))
+    return toy.small()
 
 
 @pytest.fixture(scope="module")
 def two(small: Profile) -> list[tuple[str, int, Profile]]:
-    """Two stages, the second run three times."""
-    return [("first", 1, small), ("second", 3, profile(layers, [array(K, K)] * 4, array(M, K)))]
-
-
-@pytest.fixture(scope="module")
-def klein() -> Callable[[str], Document]:
-    """klein(chip): its document for a table, at the larger size."""
-    found = model.find("klein")
-    stages = found.stages(found.configure(res="1360x768"))
-    profiles = [(s.name, s.calls, profile(*_bound(s), weights=0)) for s in stages]
-    depths = {s.name: s.depth for s in stages}
-
-    def on(name: str) -> Document:
-        return document("klein", {"res": "1360x768"}, chip.load(name), profiles, Grouping(depth=depths, merge=True))
-
-    return on
-
-
-def _bound(stage: model.Stage) -> tuple[Any, ...]:
-    fn, args = model.bind(stage)
-    return fn, *args
+    return toy.two(small)
 
 
 # The document
@@ -175,15 +134,6 @@ def test_efficiency_slows_products_to_the_measured_rate() -> None:
     assert "efficiency.bfloat16" in [n["key"] for n in measured["numbers"]]
 
 
-def masked(flops: int, useful: int) -> Profile:
-    """A profile whose products are partly masked out."""
-    cost = Cost(matmul_flops=flops, by_dtype={"bfloat16": flops}, bytes_fused=8, bytes_scoped=8, bytes_unfused=8)
-    found = Profile("f", cost, "exact", [Note("no-scopes", "", "none")], 0, Peak(), [], {"": cost}, {"": 1})
-    found.useful_flops = useful
-    found.rows = lambda **_: [Row(".", cost, useful_flops=useful)]  # type: ignore[method-assign]
-    return found
-
-
 def test_useful_flops_stand_beside_executed_ones_only_where_they_differ() -> None:
     doc = document("toy", {}, V6E, [("f", 2, masked(918 * 10**9, 459 * 10**9))])
     assert doc["useful_flops"] == 2 * 459 * 10**9
@@ -226,54 +176,6 @@ def test_how_a_number_is_shown(case: str) -> None:
 
 def test_labels() -> None:
     assert [label(key) for key in ("double/mlp", "double/.", ".")] == ["double/mlp", "double (own)", "(no scope)"]
-
-
-# Pages
-
-
-@pytest.mark.parametrize("name", chip.names())
-def test_kleins_page_fits_a_screen(name: str, klein: Callable[[str], Document]) -> None:
-    lines = text.page(klein(name)).splitlines()
-    assert max(map(len, lines)) <= text.WIDTH
-    assert len(lines) <= text.HEIGHT
-
-
-def test_a_page_says_all_that_its_rows_leave_out(klein: Callable[[str], Document]) -> None:
-    doc = klein("v6e")
-    short, long = text.page(doc), text.page(doc, verbose=True)
-    assert "smaller" in short and "smaller" not in long
-    for stage in doc["stages"]:
-        for row in stage["rows"]:
-            assert f"  {row['scope']} " in long
-    assert long.count("sum of rows") == short.count("sum of rows") == 3
-
-
-def test_status_is_marked_and_its_notes_shown() -> None:
-    def either(x: jax.Array) -> jax.Array:
-        with jax.named_scope("either"):
-            return jax.lax.cond(x.sum() > 0, lambda x: x @ x, lambda x: x, x)
-
-    page = text.page(document("either", {}, V6E, [("either", 1, profile(either, array(8, 8)))]))
-    assert "either ~ x1" in page and "~ modelled" in page and "note branch: either: " in page
-
-
-def test_notes_are_grouped_until_asked_for() -> None:
-    notes = [{"kind": f"kind-{k}", "stage": "f", "scope": f"s{n}", "text": "said"} for k in range(5) for n in range(3)]
-    doc = {"notes": notes, "stages": [{}, {}]}
-    few = text.notes(doc, verbose=False)
-    assert few[0] == "note kind-0: f: s0: said (and 2 more: -v)"
-    assert few[-1] == "notes of 2 more kinds: -v shows them" and len(few) == text.NOTES + 1
-    assert len(text.notes(doc, verbose=True)) == 15
-
-
-@pytest.mark.parametrize("column", FIELDS)
-def test_every_column_sorts(column: str, two: list[tuple[str, int, Profile]]) -> None:
-    doc = document("toy", {}, V6E, two)
-    kept, rest = ordered(doc, doc["stages"][1], column, 3)
-    assert (len(kept), len(rest)) == (3, 1)
-    values = [FIELDS[column].value(row) for row in kept]
-    if all(isinstance(value, int | float) for value in values):
-        assert values == sorted(values, reverse=True)
 
 
 # Formats

@@ -157,7 +157,14 @@ def _sum(values: list[Any]) -> Any:
     return None if any(v is None for v in values) else sum(values)
 
 
-ALIASES = {"flop": "flops", "mac": "macs", "exp": "transcendentals", "integer": "integers", "name": "part"}
+ALIASES = {
+    "flops": "macs",
+    "flop": "flops",
+    "mac": "macs",
+    "exp": "transcendentals",
+    "integer": "integers",
+    "name": "part",
+}
 """What --sort takes besides the names of columns."""
 NAMED = {"unfused_intensity": "intensity", "unfused_time": "time", "useful_macs": "useful"}
 """A column's name in --sort, where it is another than its own."""
