@@ -127,7 +127,7 @@ class _Lives:
             self.use(c.start, self.begins[c.loop], c.loop.parent)
         for c in t.carries:
             start = self.buffer(c.start)
-            mine = start in self.storage.maker or start.kind == "carry"
+            mine = start in self.storage.maker or start.kind == "carry" or start.edge is not None
             first = self.begins.get(c.loop, -1)
             if mine and self.death.get(start) == first and (start, first) not in self.read:
                 self.death[start] -= (

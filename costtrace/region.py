@@ -25,12 +25,13 @@ class Row:
 @dataclass(frozen=True, slots=True)
 class Some:
     """`count` elements at places that are not followed: equal tokens are equal places. `fixed`: the same places in
-    every execution; else other ones on each of `repeat` executions."""
+    every execution; else other ones on each of `repeat` executions. `within`: a box that holds them, where known."""
 
     count: int
     token: int
     repeat: int = 1
     fixed: bool = False
+    within: tuple[Row | tuple[int, int] | None, ...] | None = None
 
 
 Axis = Row | tuple[int, int] | None
@@ -103,12 +104,15 @@ def volume(
         return size
     if not isinstance(regions, list):
         regions = [regions]
-    spans, some = [], {}
+    spans: list[list[tuple[int, int]]] = []
+    some: dict[int, int] = {}
     for r in regions:
         if r is FULL:
             return size
         if isinstance(r, Some):
-            some[r.token] = min(size, r.count * (1 if r.fixed else max(1, r.repeat // repeat)))
+            some[r.token] = max(
+                some.get(r.token, 0), min(size, r.count * (1 if r.fixed else max(1, r.repeat // repeat)))
+            )
         else:
             spans.append([_span(a, n, inside) for a, n in zip(r, shape, strict=True)])
     return min(size, _union(shape, spans) + sum(some.values()))

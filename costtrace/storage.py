@@ -243,14 +243,17 @@ def _updated(op: Op, region: Region, lead: tuple[Frame, ...]) -> tuple[list[Piec
                 for r in without(v.shape, rest, changed)]  # fmt: skip
         return [Piece(v, _plain(written), lead)], [_plain(r) for r in left]
     around = span(op)
-    if around is not None and isinstance(region, tuple) and shared(v.shape, region[len(lead) :], around) is False:
+    within = region[len(lead) :] if isinstance(region, tuple) else region.within if region is not FULL else None
+    if around is not None and within is not None and shared(v.shape, within, around) is False:
         return [], [region]
     asked = (
         region.count if isinstance(region, Some) else min(v.size, volume((*(f.trips for f in lead), *v.shape), region))
     )
     fresh, fixed = min(asked, updated(op) * trips), not isinstance(region, Some) or region.fixed
-    piece = Piece(v, Some(fresh, hash((id(op), "new", lead, region))), lead)
-    return [piece], [Some(asked - fresh, hash((id(op), "old", lead, region)), fixed=fixed)] if asked > fresh else []
+    piece = Piece(v, Some(fresh, hash((id(op), "new", lead))), lead)
+    return [piece], [
+        Some(asked - fresh, hash((id(op), "old", lead, region)), 1, fixed, within)
+    ] if asked > fresh else []
 
 
 def _plain(axes: Box) -> Region:
@@ -317,7 +320,7 @@ def _crossed(v: Value, region: Region, lead: tuple[Frame, ...]) -> tuple[Region,
     assert loop is not None
     if isinstance(region, Some) and edge.kind == "row":  # other elements in every trip
         return Some(region.count, region.token, region.repeat), lead
-    if isinstance(region, Some) and edge.kind == "stack":
+    if isinstance(region, Some):
         return region, (*lead, loop)
     axes = region if isinstance(region, tuple) else (None,) * (len(lead) + len(v.shape))
     front, rest = axes[: len(lead)], axes[len(lead) :]

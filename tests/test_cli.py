@@ -19,6 +19,7 @@ from costtrace.cli.argument import Array, parse
 from costtrace.cli.group import COMMANDS
 from costtrace.cli.shared import OPTIONS
 
+
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a user's files in it, as the working folder."""
@@ -203,7 +204,7 @@ def test_side_by_side_shows_the_rows_that_any_has_at_the_top(here: Path, run: Ca
 
 def test_layers_says_that_blocks_are_scanned(run: Callable[..., str]) -> None:
     page = " ".join(run("klein", "--layers", "--verbose").split())
-    assert "note scanned: dit: double/norm runs 5 times in one body, a scan" in page
+    assert "note scanned: dit: double/norm runs 10 times under one name, as a scan's body does" in page
     assert "note scanned" not in run("klein", "--verbose")
 
 

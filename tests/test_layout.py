@@ -21,8 +21,8 @@ ORDER = """
     chipfile chip roofline capacity scheme demand emulation publication
     option weight model training checkpoint header claim
     dimension local placement plan mesh pipeline sharding
-    figure diff subject budget timeline dataflow schema whatif advice sweep
-    target/* partition forced evidence/* verdict quote shortcut finding audit
+    figure diff subject budget timeline dataflow schema whatif advice
+    target/* partition forced evidence/* verdict quote shortcut finding audit sweep
     report/* cli/* __main__
 """.split()
 UPWARD = {  # methods by which a Profile shows itself; what profile() hands over where it must ask the compiler

@@ -5,9 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import authored
+import jax
 import pytest
+from jax import export
 
+import costtrace
 from costtrace.cli import main
+from costtrace.errors import UsageError
 
 
 @pytest.fixture
@@ -98,3 +102,17 @@ def test_a_functions_failure_names_its_own_line(here: Path, capsys: pytest.Captu
     main(["trace", "mine.py:broken", "--arg", "f32[2]"])
     line = authored.MINE.splitlines().index('    raise ValueError("the sizes do not fit")') + 1
     assert capsys.readouterr().err.rstrip().endswith(f"mine.py:{line})")
+
+
+def test_from_python_too() -> None:
+    x = jax.ShapeDtypeStruct((4, 4), "float32")
+    with pytest.raises(UsageError, match="^a int is not callable: give a function of arrays first"):
+        costtrace.profile(5, x)  # type: ignore[arg-type]
+    n = jax.ShapeDtypeStruct(export.symbolic_shape("n,2*n"), "float32")
+    assert costtrace.profile(lambda a: a @ a.T, n, dims={"n": 4}).total.matmul_flops == 2 * 4 * 8 * 4
+    with pytest.raises(
+        UsageError, match="^dims names 'm', but no argument has such a symbolic dimension: they have n$"
+    ):
+        costtrace.profile(lambda a: a @ a.T, n, dims={"n": 4, "m": 2})
+    with pytest.raises(UsageError, match="no value: pass dims={'n': 8}, or --dim n=8"):
+        costtrace.profile(lambda a: a @ a.T, n)

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import pytest
 import toy
+from toy import V6E, array, masked
 
 from costtrace import chip, model
-from costtrace.core import Cost, Note
+from costtrace.core import Cost
 from costtrace.errors import UsageError
-from costtrace.profiler import Peak, Profile, Row, profile
-from costtrace.report import notebook, table, text
-from costtrace.report.document import GROUPS, Document, Grouping, document, several
+from costtrace.profiler import Profile, profile
+from costtrace.report import text
+from costtrace.report.document import GROUPS, Document, Grouping, document
 from costtrace.report.explain import explained
 from costtrace.report.explain import text as explanation
-from costtrace.report.flat import flat
-from costtrace.report.output import FORMATS, written
 from costtrace.report.side import side_by_side
-from costtrace.report.table import Column, Table
-from costtrace.report.views import FIELDS, VIEWS, fields, known, label, ordered
+from costtrace.report.views import FIELDS, fields, known, ordered
+
 
 @pytest.fixture(scope="module")
 def small() -> Profile:
@@ -75,7 +70,8 @@ def test_every_page_is_as_wide_as_a_screen(name: str) -> None:
     pages = [text.page(doc, verbose=verbose, unit=unit) for doc in docs for verbose in (False, True)
              for unit in ("flop", "mac")]  # fmt: skip
     pages.append(side_by_side(docs[: len(chip.names())]))
-    pages.append(explain(docs[0]["stages"][0]["rows"][0]["scope"], profiles))
+    row = docs[0]["stages"][0]["rows"][0]["scope"]
+    pages.append(explanation(explained(row, profiles, V6E, groupings[0])))
     assert max(len(line) for page in pages for line in page.splitlines()) <= text.WIDTH
 
 

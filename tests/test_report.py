@@ -5,27 +5,26 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import pytest
 import toy
+from toy import V6E, K, M, N, array, layers, masked
 
-from costtrace import chip, model
-from costtrace.core import Cost, Note
+from costtrace import chip
+from costtrace.core import Cost
 from costtrace.errors import UsageError
-from costtrace.profiler import Peak, Profile, Row, profile
+from costtrace.profiler import Profile, profile
 from costtrace.report import notebook, table, text
-from costtrace.report.document import GROUPS, Document, Grouping, document, several
+from costtrace.report.document import GROUPS, Grouping, document, several
 from costtrace.report.explain import explained
 from costtrace.report.explain import text as explanation
 from costtrace.report.flat import flat
 from costtrace.report.output import FORMATS, written
-from costtrace.report.side import side_by_side
 from costtrace.report.table import Column, Table
-from costtrace.report.views import FIELDS, VIEWS, fields, known, label, ordered
+from costtrace.report.views import VIEWS, label
+
 
 @pytest.fixture(scope="module")
 def small() -> Profile:

@@ -64,6 +64,11 @@ def test_what_commands_print_fits(name: str, line: str, said: Callable[[str], An
     fits(name, said(line))
 
 
+def test_a_sweep_fits(tmp_path: Path, said: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COSTTRACE_CACHE", str(tmp_path))
+    fits("sweep", said("sweep klein --steps 4,none --chip v6e,l4 --chips 1,2 --backend sequential --format json"))
+
+
 def test_a_check_fits(tmp_path: Path, said: Callable[[str], Any]) -> None:
     (tmp_path / "budget.toml").write_text(BUDGET)
     fits("check", said(f"check --format json --budget {tmp_path / 'budget.toml'}"))
@@ -98,4 +103,4 @@ def test_a_document_of_another_form_does_not_fit(said: Callable[[str], Any]) -> 
 def test_the_command_prints_it(said: Callable[[str], Any], capsys: pytest.CaptureFixture[str]) -> None:
     assert said("schema profile") == SCHEMAS["profile"]
     assert main(["schema", "modle"]) == 2
-    assert "no schema 'modle': there are model, runs, profile, diff, check" in capsys.readouterr().err
+    assert "no schema 'modle': there are model, runs, profile, diff, check, sweep" in capsys.readouterr().err

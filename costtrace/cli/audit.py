@@ -69,10 +69,12 @@ def _run(name: str, found: model.Model, config: Any, options: dict[str, Any]) ->
 
     claims = claim.load(options["claims"]) if options["claims"] else claim.find(name)
     wanted = audit.verdicts(options["fail_on"])
+    files = [_stage_and_file(given) for given in options["checkpoint"]]
+    for _, file in files:
+        checkpoint.read(file)  # what is wrong with it is said before the audit's seconds
     made = audit.audit(found, config, claims)
     mapping = checkpoint.mapping_of(options["mapping"]) if options["mapping"] else {}
-    for given in options["checkpoint"]:
-        stage, _, file = given.partition("=") if "=" in given and not Path(given).is_file() else ("", "", given)
+    for stage, file in files:
         audit.add_checkpoint(made, found, config, file, stage, mapping)
     if options["explain"]:
         click.echo(report.explain(made, options["explain"], claims.source))
@@ -80,6 +82,12 @@ def _run(name: str, found: model.Model, config: Any, options: dict[str, Any]) ->
         click.echo(report.text(made, options["format"], claims.source or "no claims", options["verbose"]))
     if audit.failed(made, wanted):
         raise click.exceptions.Exit(FAIL)
+
+
+def _stage_and_file(given: str) -> tuple[str, str]:
+    """("vae", "ae.safetensors") of vae=ae.safetensors; no stage where a file has the whole name."""
+    stage, _, file = given.partition("=") if "=" in given and not Path(given).is_file() else ("", "", given)
+    return stage, file
 
 
 class Audits(click.Group):

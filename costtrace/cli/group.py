@@ -20,6 +20,7 @@ COMMANDS = {
     "diff": "costtrace.cli.diff",
     "check": "costtrace.cli.check",
     "schema": "costtrace.cli.schema",
+    "sweep": "costtrace.cli.sweep",
     "validate": "costtrace.cli.validate",
     "setup": "costtrace.cli.setup",
 }

@@ -117,9 +117,9 @@ def _scanned(doc: Document) -> list[Document]:
         often = [row for row in stage["rows"] if row["instances"] > 1 and "scope" in row]
         if often:
             text = (
-                f"{often[0]['scope']} runs {often[0]['instances']} times in one body, a scan"
+                f"{often[0]['scope']} runs {often[0]['instances']} times under one name, as a scan's body does"
                 + (f", and {len(often) - 1} more rows do so" if len(often) > 1 else "")
-                + ": its trips are one row; blocks called one by one have a row each"
+                + ": it is one row; blocks with names of their own have a row each"
             )
             out.append({"kind": "scanned", "stage": stage["name"], "scope": "", "text": text})
     return out

@@ -153,6 +153,21 @@ CHECK = _object(
     }
 )
 
+POINT = _object(
+    {
+        "config": CONFIG,
+        "chip": TEXT,
+        "chips": COUNT,
+        "strategy": _or_null(TEXT),
+        **_each(("flops", "bytes_fused", "peak_bytes"), _or_null(COUNT)),
+        "fits": _or_null(TRUTH),
+        **_each(("floor_s", "pessimistic_s", "usd"), _or_null(SECONDS)),
+        "status": _or_null(STATUS),
+        "error": TEXT,
+    }
+)
+SWEEP = _object({**HEAD, "model": TEXT, "rows": _list(POINT)})
+
 
 def _tuple(*items: Schema) -> Schema:
     return {"type": "array", "prefixItems": list(items), "minItems": len(items), "maxItems": len(items)}
@@ -190,5 +205,6 @@ SCHEMAS: dict[str, Schema] = {
     "profile": _whole("profile", "Profile.to_json: everything that is known of one function, without a chip", SAVED),
     "diff": _whole("diff", "costtrace diff, --format json", DIFF),
     "check": _whole("check", "costtrace check, --format json", CHECK),
+    "sweep": _whole("sweep", "costtrace sweep, --format json: null in the figures of a failed point", SWEEP),
 }
 """Name of a document -> its schema."""

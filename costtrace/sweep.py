@@ -1,0 +1,196 @@
+"""Many configurations, chips and numbers of chips of one model -> a row each: in parallel, remembered, never lost.
+
+A job is one configuration: traced once, priced on every chip. Its rows are on disk as soon as they are known, under a
+key of costtrace's and the model's own files, so a sweep that was stopped goes on where it was. joblib runs the jobs.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from costtrace import capacity, model, roofline
+from costtrace import chip as chips
+from costtrace.chip import Chip
+from costtrace.core import Cost
+from costtrace.errors import CosttraceError, UsageError
+from costtrace.target.cache import Answers, folder, key
+
+Row = dict[str, Any]
+
+HOUR = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One configuration of a model, with everything that it is to be priced on."""
+
+    name: str
+    options: tuple[tuple[str, str], ...]
+    chips: tuple[str, ...]
+    counts: tuple[int, ...]
+    strategies: tuple[str, ...]
+    price: float | None
+
+
+def jobs(
+    name: str, given: Mapping[str, Sequence[str]], on: Sequence[str], counts: Sequence[int],
+    strategies: Sequence[str] = (), price: float | None = None,
+) -> list[Job]:  # fmt: skip
+    """A job for every combination of the options' values, in their order. price: USD per hour and chip, instead of the
+    chip files'. Raises UsageError for a model, chip or strategy that is not there, before anything runs."""
+    from costtrace import sharding
+
+    known = model.find(name).options()
+    if unknown := [option for option in given if option not in known]:
+        raise UsageError(f"{name} has no option {unknown[0]!r}: it takes {', '.join(known)}")
+    for each in on:
+        chips.load(each)
+    for each, n in itertools.product(strategies, counts):
+        sharding.axes_of(each, n)
+    each_option = [[(option, value) for value in values] for option, values in given.items()]
+    rest = (tuple(on), tuple(counts), tuple(strategies), price)
+    return [Job(name, some, *rest) for some in itertools.product(*each_option)]
+
+
+def sweep(
+    some: Sequence[Job], workers: int = 1, backend: str = "loky", told: Callable[[int, int], None] | None = None
+) -> list[Row]:
+    """The rows of all jobs, in the jobs' order; a job that fails is a row with `error`. `told` hears how many are done.
+
+    Raises UsageError where joblib (or dask's distributed) is missing.
+    """
+    try:
+        import joblib  # it takes 0.2 s
+    except ImportError:
+        raise UsageError("a sweep needs joblib: pip install joblib") from None
+    if backend == "dask":
+        _cluster()
+    found: dict[int, list[Row]] = {}
+    with joblib.parallel_config(backend=backend, n_jobs=workers):
+        run = joblib.Parallel(return_as="generator_unordered")
+        for index, rows in run(joblib.delayed(numbered)(k, job) for k, job in enumerate(some)):
+            found[index] = rows
+            if told is not None:
+                told(len(found), len(some))
+    return [row for k in range(len(some)) for row in found[k]]
+
+
+def _cluster() -> None:
+    """A client of $DASK_SCHEDULER_ADDRESS, or of a cluster on this machine, which joblib then finds."""
+    try:
+        from distributed import Client
+    except ImportError:
+        raise UsageError("--backend dask needs dask's distributed: pip install distributed") from None
+    Client(set_as_default=True)
+
+
+def numbered(index: int, job: Job) -> tuple[int, list[Row]]:
+    return index, remembered(job)
+
+
+def remembered(job: Job) -> list[Row]:
+    """The job's rows, from disk where they are known. Failures are not remembered."""
+    answers = Answers(place=folder() / "sweep")
+    name = key("sweep", _sources(), _file(job.name), *(repr(chips.load(c).numbers) for c in job.chips), repr(job))
+    known = answers.get(name)
+    if known is not None:
+        return list(known["rows"])
+    rows = list(_rows(job))
+    if not any(row["error"] for row in rows):
+        answers.put(name, {"rows": rows})
+    return rows
+
+
+@functools.cache
+def _sources() -> str:
+    """A digest of costtrace's own files and its models: another version asks anew."""
+    digest = hashlib.sha256()
+    for place in (Path(__file__).parent, model.folder()):
+        for path in sorted(place.rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _file(name: str) -> str:
+    path = Path(name)
+    return path.read_text(encoding="utf-8") if name.endswith(".py") and path.is_file() else ""
+
+
+def _rows(job: Job) -> Iterator[Row]:
+    on = [(chips.load(name), n) for name, n in itertools.product(job.chips, job.counts)]
+    try:
+        found = model.find(job.name)
+        config = found.configure(**dict(job.options))
+        traced = list(_traced(found, config))
+    except CosttraceError as e:
+        yield from (_row(job, chip, n, error=str(e)) for chip, n in on)
+        return
+    for chip, n in on:
+        try:
+            yield _alone(job, chip, traced) if n == 1 else _several(job, chip, n, traced)
+        except CosttraceError as e:
+            yield _row(job, chip, n, error=str(e))
+
+
+def _traced(found: model.Model, config: Any) -> Iterator[tuple[Any, Any]]:
+    """(stage as sharding takes it, its profile)."""
+    from costtrace import sharding
+    from costtrace.profiler import folded
+    from costtrace.trace import trace
+
+    for stage in found.stages(config):
+        fn, args = model.bind(stage)
+        made = trace(fn, *args, weights=0)
+        yield sharding.Part(stage.name, stage.calls, made), folded(made)
+
+
+def _row(job: Job, chip: Chip, n: int, error: str = "", **known: Any) -> Row:
+    names = ("strategy", "flops", "bytes_fused", "peak_bytes", "fits", "floor_s", "pessimistic_s", "usd", "status")
+    return {"config": dict(job.options), "chip": chip.name, "chips": n, **dict.fromkeys(names), **known, "error": error}
+
+
+def _usd(job: Job, chip: Chip, n: int, seconds: float) -> float | None:
+    """What the seconds cost; None where neither the chip file nor the user says a price."""
+    price = job.price if job.price is not None else chip.value("price.on_demand")
+    return None if price is None else price * n * seconds / HOUR
+
+
+def _alone(job: Job, chip: Chip, traced: Sequence[tuple[Any, Any]]) -> Row:
+    floor = pessimistic = 0.0
+    for part, profile in traced:
+        named = all(note.kind != "no-scopes" for note in profile.notes)
+        floor += part.calls * (roofline.floor_s(profile.total, chip) or 0.0)
+        pessimistic += part.calls * (roofline.pessimistic_s(profile.total, chip, scoped=named) or 0.0)
+    total = sum((part.calls * profile.total for part, profile in traced), Cost())
+    peak = max((profile.peak.nbytes for _, profile in traced), default=0)
+    fit = capacity.hbm(peak, chip)
+    from costtrace.summary import worst
+
+    return _row(
+        job, chip, 1, strategy="one chip", flops=total.flops, bytes_fused=total.bytes_fused, peak_bytes=peak,
+        fits=fit is None or fit.fits, floor_s=floor, pessimistic_s=pessimistic, usd=_usd(job, chip, 1, floor),
+        status=worst(profile.status for _, profile in traced),
+    )  # fmt: skip
+
+
+def _several(job: Job, chip: Chip, n: int, traced: Sequence[tuple[Any, Any]]) -> Row:
+    """The best of the strategies: figures of one chip, seconds of all; `pessimistic_s` is without any overlap."""
+    from costtrace import sharding
+    from costtrace.summary import worst
+
+    parts = [part for part, _ in traced]
+    names = job.strategies or tuple(sharding.STRATEGIES)
+    best, *_ = sharding.ranked(sharding.placed(name, parts, chip, n) for name in names)
+    floor = best.floor_s()
+    return _row(
+        job, chip, n, error=best.problems[-1] if best.blocked and best.problems else "", strategy=best.name,
+        flops=best.cost.flops, bytes_fused=best.cost.bytes_fused, peak_bytes=best.peak_bytes, fits=best.fits,
+        floor_s=floor, pessimistic_s=best.serial_s(), usd=_usd(job, chip, n, floor),
+        status=worst(profile.status for _, profile in traced),
+    )  # fmt: skip
