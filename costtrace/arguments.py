@@ -110,12 +110,9 @@ def sharded(args: tuple[Any, ...]) -> bool:
 def weight_argument(fn: Callable[..., Any], args: tuple[Any, ...], weights: int | str | None) -> int | None:
     """Which positional argument holds the parameters: the one named, else the first if it is a container of arrays.
 
-    Raises UsageError where there is no such argument, or where `fn` is no function.
+    Raises UsageError where there is no such argument.
     """
     import jax
-
-    if not callable(fn):
-        raise UsageError(f"a {type(fn).__name__} is not callable: give a function of arrays first, then its arguments")
 
     if isinstance(weights, str):
         names = list(inspect.signature(fn).parameters)

@@ -52,7 +52,7 @@ def evaluated(eqn: Any, operands: list[Any]) -> Any:
         return _cast(FOLD[name](*operands), out) if name in FOLD else None
 
 
-VECTOR = 16
+VECTOR = 1024
 """Elements up to which an index vector that is written in the program is kept."""
 
 
@@ -61,6 +61,12 @@ def vector(eqn: Any, operands: list[Any]) -> Any:
     out, name = eqn.outvars[0].aval, eqn.primitive.name
     if math.prod(out.shape) > VECTOR:
         return None
+    if name == "iota":
+        return np.arange(out.shape[0]).astype(out.dtype) if len(out.shape) == 1 else None
+    if name == "slice":
+        p = eqn.params
+        cuts = zip(p["start_indices"], p["limit_indices"], p["strides"] or [1] * len(out.shape), strict=True)
+        return np.asarray(operands[0])[tuple(slice(*cut) for cut in cuts)]
     if name == "concatenate":
         return np.concatenate([np.asarray(o) for o in operands], eqn.params["dimension"])
     if name == "broadcast_in_dim" and np.size(operands[0]) == 1:

@@ -157,7 +157,7 @@ class Walk:
             )
         elif name in RULES and RULES[name].status == MODELLED:
             self.note("modelled", frame, f"{name}: FLOPs by the model in its rule", MODELLED)
-        if len(results) == 1 and operands:
+        if len(results) == 1 and (operands or name == "iota"):
             known = [v.literal if v.literal is not None else v.index for v in operands]
             if any(n is None for n in known):
                 pass

@@ -106,13 +106,11 @@ def test_a_functions_failure_names_its_own_line(here: Path, capsys: pytest.Captu
 
 def test_from_python_too() -> None:
     x = jax.ShapeDtypeStruct((4, 4), "float32")
-    with pytest.raises(UsageError, match="^a int is not callable: give a function of arrays first"):
+    with pytest.raises(UsageError, match=r"^a int cannot be traced: give a function"):
         costtrace.profile(5, x)  # type: ignore[arg-type]
     n = jax.ShapeDtypeStruct(export.symbolic_shape("n,2*n"), "float32")
     assert costtrace.profile(lambda a: a @ a.T, n, dims={"n": 4}).total.matmul_flops == 2 * 4 * 8 * 4
-    with pytest.raises(
-        UsageError, match="^dims names 'm', but no argument has such a symbolic dimension: they have n$"
-    ):
+    with pytest.raises(UsageError, match="dims names 'm', but no argument has such a symbolic dimension: they have n"):
         costtrace.profile(lambda a: a @ a.T, n, dims={"n": 4, "m": 2})
-    with pytest.raises(UsageError, match="no value: pass dims={'n': 8}, or --dim n=8"):
+    with pytest.raises(UsageError, match=r"no value: pass dims=\{'n': 8\}, or --dim n=8"):
         costtrace.profile(lambda a: a @ a.T, n)

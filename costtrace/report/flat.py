@@ -37,7 +37,7 @@ def flat(
 
 
 def varying(documents: Sequence[Document]) -> list[str]:
-    """What tells the documents apart: the chip, and the config's keys whose values differ, but for what follows from others."""
+    """What tells the documents apart: the chip, and the options whose values differ."""
     keys = [key for doc in documents for key in doc["config"] if key not in doc.get("derived", ())]
     config = [key for key in dict.fromkeys(keys) if len({str(doc["config"].get(key)) for doc in documents}) > 1]
     return ["chip"] * (len({doc["chip"] for doc in documents}) > 1) + config

@@ -41,7 +41,8 @@ def side_by_side(
         left = left[n:]
     first = documents[0]
     what = "floors" if first["by"] in ("scope", "layer") else "times with unfused bytes"
-    return "\n\n".join([f"{first['model']}: {what} side by side", *panels, _foot(sheet, verbose)])
+    by = ", ".join(varying(documents) or ["chip"])
+    return "\n\n".join([f"{first['model']}: {what} side by side, by {by}", *panels, _foot(sheet, verbose)])
 
 
 def told_apart(documents: Sequence[Document]) -> list[str]:

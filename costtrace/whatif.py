@@ -1,0 +1,210 @@
+"""What a change would save: a program's innermost parts, changed, priced again. Nothing is traced or compiled anew.
+
+    int8:single/linear1,double/mlp    products and their weights in int8 (activations stay as wide as they are)
+    w8:single/linear1                 weights in 8 bits, products as before
+    fuse:norm,rope,gate               these scopes move nothing but arguments: done in the kernel before or after
+    hoist                             what is the same in every call of a stage is done in the first call only
+    hoist:dit                         the same in one stage
+
+A pattern without "/" names a scope at any depth; with "/" it is a path from the top, * for any one name. Two figures:
+`floor_s`, each stage as one kernel; `serial_s`, each innermost scope as one kernel, one after the other.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from costtrace import roofline
+from costtrace.chip import Chip
+from costtrace.core import COUNTS, TABLES, Cost, Op, Trace, Value
+from costtrace.errors import UsageError
+from costtrace.profiler import Prices
+from costtrace.summary import Profile
+from costtrace.timeline import leaves
+
+INPUTS = "(inputs)"
+KINDS = ("int8", "w8", "fuse", "hoist")
+EIGHT = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One stage of a program, traced."""
+
+    name: str
+    calls: int
+    trace: Trace
+    profile: Profile
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """An innermost scope of a stage: cost and bytes of all calls."""
+
+    stage: str
+    scope: str
+    cost: Cost
+    nbytes: int
+    weight_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """All parts of all stages, the bytes of each stage as one kernel (all calls), and what memory a change takes."""
+
+    parts: tuple[Part, ...]
+    fused: dict[str, int]
+    extra_bytes: int = 0
+
+    def floor_s(self, chip: Chip) -> float:
+        """Each stage as one kernel, one stage after the other."""
+        work: dict[str, list[Cost]] = defaultdict(list)
+        for part in self.parts:
+            work[part.stage].append(part.cost)
+        return sum(roofline.times(sum(costs, Cost()), chip, self.fused[s]).seconds for s, costs in work.items())
+
+    def serial_s(self, chip: Chip) -> float:
+        """Each innermost scope as one kernel, one after the other."""
+        return sum(roofline.times(part.cost, chip, part.nbytes).seconds for part in self.parts)
+
+
+def program(stages: Sequence[Stage], chip: Chip) -> Program:
+    """The program as it is."""
+    parts: list[Part] = []
+    for stage in stages:
+        named = all(note.kind != "no-scopes" for note in stage.profile.notes)
+        for leaf in leaves(stage.profile, chip):
+            nbytes = leaf.cost.bytes_scoped if named else leaf.cost.bytes_unfused
+            cost = stage.calls * leaf.cost
+            parts.append(Part(stage.name, leaf.scope, cost, stage.calls * nbytes, cost.weight_bytes))
+    return Program(tuple(parts), {s.name: s.calls * s.profile.total.bytes_fused for s in stages})
+
+
+def changed(text: str, stages: Sequence[Stage], whole: Program) -> Program:
+    """The program with one change. Raises UsageError for a kind that is not there, or names that nothing matches."""
+    kind, _, names = text.partition(":")
+    wanted = tuple(name for name in names.split(",") if name)
+    if kind not in KINDS:
+        raise UsageError(f"--what-if {text}: there are {', '.join(KINDS)}, as in int8:double/mlp or fuse:norm,rope")
+    if kind == "hoist":
+        return _hoisted(text, [s for s in stages if not wanted or s.name in wanted], whole)
+    if not wanted:
+        raise UsageError(f"--what-if {text}: name scopes, as in {kind}:double/mlp")
+    for name in wanted:
+        if not any(matches(part.scope, (name,)) for part in whole.parts):
+            raise UsageError(f"--what-if {text}: no scope is called {name}: costtrace MODEL --depth 3 lists them")
+    chosen = [matches(part.scope, wanted) for part in whole.parts]
+    if kind == "fuse":
+        given = {(s.name, b): n * s.calls for s in stages for (a, b), n in s.profile.traffic.items() if a == INPUTS}
+        parts = tuple(
+            replace(p, nbytes=min(p.nbytes, given.get((p.stage, p.scope), 0))) if hit else p
+            for p, hit in zip(whole.parts, chosen, strict=True)
+        )
+        return replace(whole, parts=parts)
+    fused = dict(whole.fused)
+    parts_: list[Part] = []
+    for part, hit in zip(whole.parts, chosen, strict=True):
+        saved = narrower(part) if hit else 0
+        fused[part.stage] -= saved
+        cost = part.cost
+        if hit and kind == "int8":
+            cost = cost.replace(by_dtype={"int8": sum(cost.by_dtype.values())} if cost.by_dtype else {})
+        parts_.append(replace(part, cost=cost, nbytes=part.nbytes - saved, weight_bytes=part.weight_bytes - saved))
+    return Program(tuple(parts_), fused)
+
+
+def narrower(part: Part) -> int:
+    """Bytes that a part's weights lose in 8 bits; its products' widest operands say how wide they are."""
+    bits = max((_bits(dtype) for dtype in part.cost.by_dtype), default=EIGHT)
+    return part.weight_bytes - part.weight_bytes * EIGHT // bits if bits > EIGHT else 0
+
+
+def _bits(dtype: str) -> int:
+    digits = dtype.partition("_")[0].lstrip("abcdefghijklmnopqrstuvwxyz")
+    return int(digits) if digits.isdecimal() else EIGHT
+
+
+def matches(scope: str, patterns: Iterable[str]) -> bool:
+    """True where a pattern names the scope or one that it lies in."""
+    names = scope.split("/")
+    above = ["/".join(names[: k + 1]) for k in range(len(names))]
+    for pattern in patterns:
+        where = above if "/" in pattern else names
+        if any(fnmatch.fnmatchcase(each, pattern) and each.count("/") == pattern.count("/") for each in where):
+            return True
+    return False
+
+
+# What does not change from call to call
+
+
+def steady(stage: Stage) -> list[Value]:
+    """The stage's arguments that are taken to be the same in every call: the weights, and all but what the stage hands
+    on (an argument with a result's shape and dtype) and what counts the steps (numbers and vectors over the batch)."""
+    results = {(v.shape, v.dtype) for v in stage.trace.outputs}
+    state = [v for v in stage.trace.inputs if not v.weight and (v.shape, v.dtype) in results]
+    batch = state[0].shape[0] if state and state[0].shape else 1
+    return [v for v in stage.trace.inputs if v.weight or (v not in state and v.shape not in ((), (batch,)))]
+
+
+def unchanging(stage: Stage) -> list[Op]:
+    """The ops whose results are the same in every call: they depend on steady arguments alone."""
+    kept = set(steady(stage))
+    varies: set[Value] = {v for v in stage.trace.inputs if v not in kept}
+    before = -1
+    while before != len(varies):
+        before = len(varies)
+        for op in stage.trace.ops:
+            if any(_source(v) in varies for v in op.inputs):
+                varies.update(op.outputs)
+        varies |= {c.inner for c in stage.trace.carries if _source(c.start) in varies or _source(c.end) in varies}
+    return [op for op in stage.trace.ops if op.outputs and not any(v in varies for v in op.outputs)]
+
+
+def _source(v: Value) -> Value:
+    while v.edge is not None:
+        v = v.edge.source
+    return v
+
+
+def _hoisted(text: str, stages: Sequence[Stage], whole: Program) -> Program:
+    if not stages:
+        raise UsageError(f"--what-if {text}: no stage of that name: write hoist, or hoist:STAGE")
+    parts, fused, extra = list(whole.parts), dict(whole.fused), whole.extra_bytes
+    for stage in stages:
+        again = stage.calls - 1
+        if not again:
+            continue
+        ops, prices = unchanging(stage), Prices()
+        inside = {id(op) for op in ops}
+        cost: dict[str, list[Cost]] = defaultdict(list)
+        weights: dict[str, dict[Value, int]] = defaultdict(dict)
+        for op in ops:
+            cost[op.scope].append(prices(op).cost * (op.repeat * again))
+            for v in op.inputs:
+                if _source(v).weight:
+                    weights[op.scope][v] = v.nbytes * op.repeat * again
+        mixed = {op.scope for op in stage.trace.ops if id(op) not in inside and op.outputs}
+        made = {v: op for op in ops for v in op.outputs}
+        used = {_source(v) for op in stage.trace.ops if id(op) not in inside for v in op.inputs}
+        kept = sum(v.nbytes * made[v].repeat for v in used if v in made)
+        extra += kept
+        fused[stage.name] += again * kept
+        for k, part in enumerate(parts):
+            if part.stage != stage.name or part.scope not in cost:
+                continue
+            fewer = sum(weights[part.scope].values())
+            fused[stage.name] -= fewer
+            nbytes = part.nbytes - fewer if part.scope in mixed else part.nbytes // stage.calls
+            less = _less(part.cost, sum(cost[part.scope], Cost()))
+            parts[k] = replace(part, cost=less, nbytes=max(0, nbytes), weight_bytes=max(0, part.weight_bytes - fewer))
+    return Program(tuple(parts), {s: max(0, n) for s, n in fused.items()}, extra)
+
+
+def _less(cost: Cost, part: Cost) -> Cost:
+    counts = {name: getattr(cost, name) - getattr(part, name) for name in COUNTS if not name.startswith("bytes")}
+    tables = {name: {k: n - getattr(part, name).get(k, 0) for k, n in getattr(cost, name).items()} for name in TABLES}
+    return cost.replace(**counts, **tables)
