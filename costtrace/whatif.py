@@ -1,6 +1,6 @@
 """What a change would save: a program's innermost parts, changed, priced again. Nothing is traced or compiled anew.
 
-    int8:single/linear1,double/mlp    products and their weights in int8 (activations stay as wide as they are)
+    int8:single/linear1,double/mlp    products with weights in int8 (activations stay as wide as they are)
     w8:single/linear1                 weights in 8 bits, products as before
     fuse:norm,rope,gate               these scopes move nothing but arguments: done in the kernel before or after
     hoist                             what is the same in every call of a stage is done in the first call only
@@ -22,6 +22,7 @@ from costtrace.chip import Chip
 from costtrace.core import COUNTS, TABLES, Cost, Op, Trace, Value
 from costtrace.errors import UsageError
 from costtrace.profiler import Prices
+from costtrace.storage import Storage
 from costtrace.summary import Profile
 from costtrace.timeline import leaves
 
@@ -110,7 +111,7 @@ def changed(text: str, stages: Sequence[Stage], whole: Program) -> Program:
         saved = narrower(part) if hit else 0
         fused[part.stage] -= saved
         cost = part.cost
-        if hit and kind == "int8":
+        if hit and kind == "int8" and part.weight_bytes:
             cost = cost.replace(by_dtype={"int8": sum(cost.by_dtype.values())} if cost.by_dtype else {})
         parts_.append(replace(part, cost=cost, nbytes=part.nbytes - saved, weight_bytes=part.weight_bytes - saved))
     return Program(tuple(parts_), fused)
@@ -189,7 +190,9 @@ def _hoisted(text: str, stages: Sequence[Stage], whole: Program) -> Program:
                     weights[op.scope][v] = v.nbytes * op.repeat * again
         mixed = {op.scope for op in stage.trace.ops if id(op) not in inside and op.outputs}
         made = {v: op for op in ops for v in op.outputs}
-        used = {_source(v) for op in stage.trace.ops if id(op) not in inside for v in op.inputs}
+        storage = Storage(stage.trace)
+        later = [v for op in stage.trace.ops if id(op) not in inside for v in op.inputs if v.kind != "literal"]
+        used = {piece.root for v in dict.fromkeys(later) for piece in storage.pieces(v)}
         kept = sum(v.nbytes * made[v].repeat for v in used if v in made)
         extra += kept
         fused[stage.name] += again * kept

@@ -57,6 +57,8 @@ def test_each_is_a_schema(schema: Any) -> None:
         ("model", "klein --format json --by primitive --sort flops --top 3"),
         ("model", "klein --format json --by weight --efficiency --chip l4"),
         ("runs", "klein --format json --chip v6e,h100 --by line"),
+        ("advise", "advise klein --chips 8 --format json"),
+        ("advise", "advise klein --what-if hoist --what-if fuse:rope --format json"),
         ("diff", "diff klein klein:res=1360x768 --format json"),
     ],
 )
@@ -103,4 +105,4 @@ def test_a_document_of_another_form_does_not_fit(said: Callable[[str], Any]) -> 
 def test_the_command_prints_it(said: Callable[[str], Any], capsys: pytest.CaptureFixture[str]) -> None:
     assert said("schema profile") == SCHEMAS["profile"]
     assert main(["schema", "modle"]) == 2
-    assert "no schema 'modle': there are model, runs, profile, diff, check, sweep" in capsys.readouterr().err
+    assert "no schema 'modle': there are model, runs, profile, diff, check, advise, sweep" in capsys.readouterr().err

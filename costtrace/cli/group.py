@@ -21,6 +21,7 @@ COMMANDS = {
     "check": "costtrace.cli.check",
     "schema": "costtrace.cli.schema",
     "sweep": "costtrace.cli.sweep",
+    "advise": "costtrace.cli.advise",
     "validate": "costtrace.cli.validate",
     "setup": "costtrace.cli.setup",
 }

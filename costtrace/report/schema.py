@@ -168,6 +168,28 @@ POINT = _object(
 )
 SWEEP = _object({**HEAD, "model": TEXT, "rows": _list(POINT)})
 
+ADVICE = _object(
+    {
+        **HEAD,
+        "model": TEXT,
+        "config": CONFIG,
+        "chip": TEXT,
+        "chip_title": TEXT,
+        "chips": COUNT,
+        "rows": _list(
+            _object(
+                {
+                    **_each(("kind", "scope", "what", "costs"), TEXT),
+                    **_each(("before_s", "after_s"), SECONDS),
+                    **_each(("saved_s", "share"), NUMBER),
+                    "floor_saved_s": _or_null(NUMBER),
+                    "holds": TRUTH,
+                }
+            )
+        ),
+    }
+)
+
 
 def _tuple(*items: Schema) -> Schema:
     return {"type": "array", "prefixItems": list(items), "minItems": len(items), "maxItems": len(items)}
@@ -205,6 +227,7 @@ SCHEMAS: dict[str, Schema] = {
     "profile": _whole("profile", "Profile.to_json: everything that is known of one function, without a chip", SAVED),
     "diff": _whole("diff", "costtrace diff, --format json", DIFF),
     "check": _whole("check", "costtrace check, --format json", CHECK),
+    "advise": _whole("advise", "costtrace advise, --format json: what pays first", ADVICE),
     "sweep": _whole("sweep", "costtrace sweep, --format json: null in the figures of a failed point", SWEEP),
 }
 """Name of a document -> its schema."""
