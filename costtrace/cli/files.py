@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 WEIGHTS = ("time", "flops", "bytes")
 OPTIONS: tuple[click.Option, ...] = (
     click.Option(["--html"], metavar="FILE", help="One page with tables and charts, for a browser; needs no network."),
+    click.Option(["--plot"], metavar="FILE.svg", help="The roofline with a point for each part."),
     click.Option(["--speedscope"], metavar="FILE", help="Flame graphs of time, FLOPs and bytes, for speedscope.app."),
     click.Option(["--collapsed"], metavar="FILE", help="Stacks for flame graph tools, weighed by --stack-by."),
     click.Option(["--stack-by"], type=click.Choice(WEIGHTS), default="time", show_default=True,
@@ -36,6 +37,14 @@ class Answer:
     stages: Stages
     depths: Mapping[str, int]
     chip: Chip
+
+
+def _plot(answer: Answer, options: Mapping[str, Any]) -> str:
+    from costtrace.report import html
+
+    if not options["plot"].endswith(".svg"):
+        raise UsageError(f"--plot {options['plot']}: it writes SVG: give a name that ends in .svg")
+    return html.plot([(answer.name, answer.config, answer.stages, answer.depths, answer.chip)])
 
 
 def _speedscope(answer: Answer, options: Mapping[str, Any]) -> str:
@@ -63,6 +72,7 @@ def _graph(answer: Answer, options: Mapping[str, Any]) -> str:
 
 
 WRITERS: dict[str, Callable[[Answer, Mapping[str, Any]], str]] = {
+    "plot": _plot,
     "speedscope": _speedscope,
     "collapsed": _collapsed,
     "timeline": _timeline,

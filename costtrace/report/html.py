@@ -9,15 +9,17 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
 from costtrace import capacity, units
 from costtrace.chip import Chip
+from costtrace.errors import UsageError
 from costtrace.report.document import Document, Grouping, Stages, document
 from costtrace.report.page import SCRIPT, STYLE
-from costtrace.report.svg import Point, attribute, bars
+from costtrace.report.svg import HEIGHT, WIDTH, Point, attribute, bars
 from costtrace.report.svg import roofline as roofline_chart
 from costtrace.report.table import Table, shown
 from costtrace.report.text import NOT_MODELLED, TAGS, written
@@ -66,6 +68,34 @@ def _called(doc: Document) -> str:
     return f"{doc['model']} on {doc['chip_title']}" + (f": {_config(doc)}" if doc["config"] else "")
 
 
+def plot(answers: Answers) -> str:
+    """The roofline chart of the first answer as an SVG file, with its own style, for light paper. Raises UsageError
+    where the program or the chip has nothing to draw."""
+    name, config, stages, depths, chip = answers[0]
+    doc = document(name, config, chip, stages, Grouping(depth=depths, merge=True))
+    chart = _chart(doc, _points(doc), chip)
+    if not chart:
+        raise UsageError(
+            f"--plot: {name} on {chip.name} has no roofline: no part with FLOPs, or no rate in the chip file"
+        )
+    light = dict(re.findall(r"--([a-z]+): (#[0-9a-f]+)", STYLE.partition("@media")[0]))
+    rules = re.sub(r"var\(--([a-z]+)\)", lambda found: light[found[1]], STYLE)
+    wanted = [rule for rule in re.findall(r"[^{}]+\{[^{}]*\}", rules) if rule.lstrip().startswith(("svg", *SHAPES))]
+    style = "".join(rule.replace("svg .", ".").replace("svg text", "text") for rule in wanted)
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}"'
+    title = f"<title>{escape(_called(doc))}</title><style>{style}</style>"
+    return chart.replace("<svg", head, 1).replace(">", f">{title}", 1) + "\n"
+
+
+SHAPES = tuple(f".{term}" for term in TERMS)
+
+
+def _chart(doc: Document, points: Sequence[Point], chip: Chip) -> str:
+    peaks = {dtype: rate.value for dtype in _dtypes(doc) if (rate := chip.rate("matrix", dtype)) is not None}
+    hbm = chip.hbm_bytes_per_s
+    return roofline_chart(points, peaks, hbm.value if hbm else None)
+
+
 def _section(doc: Document, stages: Stages, chip: Chip) -> Iterator[str]:
     points = _points(doc)
     yield f'<p class="soft">{escape(_called(doc))}</p>'
@@ -74,9 +104,7 @@ def _section(doc: Document, stages: Stages, chip: Chip) -> Iterator[str]:
     yield from _table(doc)
     yield "<h2>Where it goes</h2>"
     yield from _icicle(doc["model"], stages, chip)
-    peaks = {dtype: rate.value for dtype in _dtypes(doc) if (rate := chip.rate("matrix", dtype)) is not None}
-    hbm = chip.hbm_bytes_per_s
-    chart = roofline_chart(points, peaks, hbm.value if hbm else None)
+    chart = _chart(doc, points, chip)
     if chart:
         yield f"<h2>Roofline</h2><p>{_key(points)}</p>{chart}"
     yield f"<h2>Time by part, all calls</h2><p>full bar: floor; pale: a kernel a scope {_key(points)}</p>{bars(points)}"
