@@ -57,6 +57,15 @@ def hbm(peak_nbytes: int, chip: Chip) -> Fit | None:
     return None if capacity is None else Fit(peak_nbytes, "hbm", capacity)
 
 
+def tiled_peak(shapes: Sequence[tuple[Sequence[int], int, int]], chip: Chip) -> int:
+    """Bytes of the buffers alive at a peak, (shape, bits, how many) each, in the chip's layouts."""
+    return sum(n * tiled_nbytes(shape, bits, chip) for shape, bits, n in shapes)
+
+
+TILES = {"tpu": (512, 512, 512), "gpu": (128, 128, 64)}
+"""m, n, k of a matmul tile as kernels for such chips commonly have it, two of the operands in flight."""
+
+
 def tiled_nbytes(shape: Sequence[int], bits: int, chip: Chip) -> int:
     """Bytes of an array in HBM: on a TPU its last two dimensions are padded to a tile (8 x 128 at 32 bits), else dense.
 
@@ -67,7 +76,7 @@ def tiled_nbytes(shape: Sequence[int], bits: int, chip: Chip) -> int:
     lanes, rows = chip.value("tile.lanes"), chip.value(f"tile.rows_{max(4, bits)}bit") or chip.value("tile.rows_32bit")
     if not shape or lanes is None or rows is None:
         return dense
-    *outer, last = shape
+    *outer, last = [n for n in shape if n != 1] or [1]
     padded = [*outer, _up(last, int(lanes))]
     if outer:
         padded[-2] = _up(outer[-1], int(rows))

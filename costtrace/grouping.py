@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections import defaultdict
 
 from costtrace.core import Cost, total
 from costtrace.errors import UsageError
-from costtrace.summary import BY, Profile, Record, Row, worst
+from costtrace.summary import BY, Array, Profile, Record, Row, worst
 
 NUMBERED = re.compile(r"((?:^|(?<=[_.\-]))\d+|\[\d+\])$")
 """The number that tells siblings apart: layers_0, blocks.3, layers[2], 7."""
@@ -64,17 +65,10 @@ def _by_scope(profile: Profile, depth: int | None, merge: bool) -> list[Row]:
     def add(key: str, row: Row) -> None:
         key = _merged(key, profile, children) if merge else key
         have = out.get(key)
-        out[key] = (
-            Row(key, row.cost, row.status, row.instances, row.useful_flops)
-            if have is None
-            else Row(
-                key,
-                have.cost + row.cost,
-                worst((have.status, row.status)),
-                have.instances + row.instances,
-                have.useful_flops + row.useful_flops,
-            )
-        )
+        out[key] = dataclasses.replace(row, key=key) if have is None else Row(
+            key, have.cost + row.cost, worst((have.status, row.status)), have.instances + row.instances,
+            have.useful_flops + row.useful_flops, largest=_larger(have.largest, row.largest),
+        )  # fmt: skip
 
     def under(prefix: str) -> list[str]:
         inside = prefix + "/"
@@ -92,18 +86,26 @@ def _by_scope(profile: Profile, depth: int | None, merge: bool) -> list[Row]:
             cost, scopes = profile.by_scope[key], under(key)
             known = worst(s for each in scopes for s in status[each])
             kept = cost.flops - sum(masked[each] for each in scopes)
-            add(key or ".", Row(key or ".", cost, known, profile.instances.get(key, 1), kept))
+            most = max((a for each in scopes if (a := profile.largest.get(each))), key=_size, default=None)
+            add(key or ".", Row(key or ".", cost, known, profile.instances.get(key, 1), kept, largest=most))
         else:
             cost = total(own[scope])
             nbytes = profile.by_scope[scope].bytes_scoped - sum(
                 profile.by_scope[c].bytes_scoped for c in children[scope]
             )
             cost = cost.replace(bytes_fused=nbytes, bytes_scoped=nbytes)
-            add(
-                f"{scope}/." if scope else ".",
-                Row("", cost, worst(status[scope]), profile.instances.get(scope, 1), cost.flops - masked[scope]),
-            )
+            kept, most = cost.flops - masked[scope], profile.largest.get(scope)
+            row = Row("", cost, worst(status[scope]), profile.instances.get(scope, 1), kept, largest=most)
+            add(f"{scope}/." if scope else ".", row)
     return list(out.values())
+
+
+def _size(array: Array) -> int:
+    return array.nbytes
+
+
+def _larger(a: Array | None, b: Array | None) -> Array | None:
+    return max((x for x in (a, b) if x is not None), key=_size, default=None)
 
 
 def _merged(key: str, profile: Profile, children: dict[str, list[str]]) -> str:

@@ -8,6 +8,7 @@ the trip. An update in place makes no buffer.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from costtrace.access import source
@@ -23,6 +24,8 @@ class Peak:
     scope: str = ""
     primitive: str = ""
     alive: list[tuple[str, int]] = field(default_factory=list)
+    shapes: list[tuple[tuple[int, ...], int, int]] = field(default_factory=list)
+    """(shape, bits, how many) of every buffer alive there: what a chip's padded layouts make of them."""
 
 
 class _Lives:
@@ -158,7 +161,14 @@ def peak_of(trace: Trace, storage: Storage, top: int = 12) -> Peak:
         ((b.nbytes, _label(b, lives)) for b in held if lives.birth[b] <= where <= lives.death[b]), reverse=True
     )
     op = trace.ops[where] if where < len(trace.ops) else None
-    return Peak(best, op.scope if op else "", op.primitive if op else "results", [(n, b) for b, n in alive[:top]])
+    there = Counter((b.shape, b.bits) for b in held if lives.birth[b] <= where <= lives.death[b])
+    return Peak(
+        best,
+        op.scope if op else "",
+        op.primitive if op else "results",
+        [(n, b) for b, n in alive[:top]],
+        [(shape, bits, n) for (shape, bits), n in there.items()],
+    )
 
 
 def _label(b: Value, lives: _Lives) -> str:

@@ -8,14 +8,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from costtrace.core import UNKNOWN, Cost, Frame, Note, Op, Priced, Trace, total
+from costtrace.core import UNKNOWN, Cost, Frame, Note, Op, Priced, Trace, Value, total
 from costtrace.errors import UnknownCostError
 from costtrace.fusion import Bytes, bytes_of
 from costtrace.memory import Peak, peak_of
 from costtrace.rules import RULES
 from costtrace.rules.table import priced
 from costtrace.storage import Storage
-from costtrace.summary import Profile, Record, Row, worst
+from costtrace.summary import Array, Profile, Record, Row, worst
 from costtrace.useful import useful
 
 _FREE = Cost()
@@ -134,8 +134,14 @@ def folded(trace: Trace) -> Profile:
     kept, masks = useful(trace)
     masked: dict[Any, int] = defaultdict(int)
     known: dict[Frame, str] = {}
+    largest: dict[str, Value] = {}
     for op in trace.ops:
         price = prices(op)
+        if not storage.is_view(op):
+            for v in op.outputs:
+                have = largest.get(op.scope)
+                if have is None or v.nbytes > have.nbytes:
+                    largest[op.scope] = v
         if op.frame not in known:
             known[op.frame] = worst(f.status for f in op.frame.up())
         first = op.inputs or op.outputs
@@ -174,6 +180,7 @@ def folded(trace: Trace) -> Profile:
         instances,
         _weights(trace, storage, prices, moved),
         by_scope[""].flops - sum(masked.values()),
+        {scope: Array(v.shape, v.dtype, v.nbytes) for scope, v in largest.items()},
         moved.traffic,
         lambda: _lines(trace, prices, moved.unfused),
     )

@@ -25,6 +25,18 @@ def worst(statuses: Iterable[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Array:
+    """One array of the program by its shape."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    nbytes: int
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """All ops of one scope, phase, primitive and operand dtype, added up over their executions."""
 
@@ -55,6 +67,8 @@ class Row:
     useful_flops: int = 0
     whole: bool = True
     """False where bytes_fused and bytes_scoped are not defined (the row is no kernel)."""
+    largest: Array | None = None
+    """The largest array that an op in the row makes; None where rows are no scopes."""
 
 
 @dataclass
@@ -73,6 +87,8 @@ class Profile:
     instances: dict[str, int]
     by_weight: dict[str, Cost] = field(default_factory=dict)
     useful_flops: int = 0
+    largest: dict[str, Array] = field(default_factory=dict)
+    """{scope: the largest array that an op of its own makes}: a score matrix, where attention writes it out."""
     traffic: dict[tuple[str, str], int] = field(default_factory=dict)
     """{(scope that made it, scope that reads it): bytes}, a scope's own ops as one kernel; arguments: "(inputs)"."""
     line_costs: Callable[[], dict[str, Cost]] | dict[str, Cost] = field(default_factory=dict, compare=False)
@@ -121,7 +137,9 @@ class Profile:
             "schema": SCHEMA, "name": self.name, "status": self.status, "parameters": self.parameters,
             "useful_flops": self.useful_flops, "total": self.total.to_dict(),
             "notes": [[n.kind, n.scope, n.text] for n in self.notes],
-            "peak": [self.peak.nbytes, self.peak.scope, self.peak.primitive, [list(a) for a in self.peak.alive]],
+            "peak": [self.peak.nbytes, self.peak.scope, self.peak.primitive, [list(a) for a in self.peak.alive],
+                     [list(s) for s in self.peak.shapes]],
+            "largest": {k: [list(a.shape), a.dtype, a.nbytes] for k, a in self.largest.items()},
             "records": [[r.scope, r.phase, r.primitive, r.dtype, r.status, r.ops, r.masked_flops, r.cost.to_dict()]
                         for r in self.records],
             "traffic": [[a, b, n] for (a, b), n in self.traffic.items()],
@@ -149,10 +167,12 @@ class Profile:
         peak = data["peak"]
         return cls(
             data["name"], Cost.from_dict(data["total"]), data["status"], [Note(*n) for n in data["notes"]],
-            data["parameters"], Peak(peak[0], peak[1], peak[2], [(a, b) for a, b in peak[3]]),
+            data["parameters"], Peak(
+                peak[0], peak[1], peak[2], [(a, b) for a, b in peak[3]], [(tuple(s), b, n) for s, b, n in peak[4]]),
             [Record.of(*r[:-1], Cost.from_dict(r[-1])) for r in data["records"]],
             {k: Cost.from_dict(c) for k, c in data["scopes"].items()}, dict(data["instances"]),
             {k: Cost.from_dict(c) for k, c in data["weights"].items()}, data["useful_flops"],
+            {k: Array(tuple(shape), dtype, n) for k, (shape, dtype, n) in data["largest"].items()},
             {(a, b): n for a, b, n in data["traffic"]}, {k: Cost.from_dict(c) for k, c in data["lines"].items()},
         )  # fmt: skip
 

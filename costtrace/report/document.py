@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from costtrace import capacity, roofline
+from costtrace import capacity, roofline, units
 from costtrace.chip import Chip
 from costtrace.core import EXACT, MODELLED, UNKNOWN, Cost
 from costtrace.version import __version__
@@ -133,6 +133,7 @@ def _stage(name: str, calls: int, profile: Profile, chip: Chip, grouping: Groupi
             "scope": profile.peak.scope,
             "primitive": profile.peak.primitive,
             "alive": [{"value": label, "bytes": nbytes} for label, nbytes in profile.peak.alive],
+            "tiled_bytes": capacity.tiled_peak(profile.peak.shapes, chip),
         },
         **_times(profile.total, chip, named, grouping.efficiency),
         **_useful(profile.total, profile.useful_flops, chip, grouping.efficiency),
@@ -212,9 +213,32 @@ def _chip_notes(cost: Cost, stages: Stages, chip: Chip, efficiency: bool) -> lis
     fits = [(name, capacity.hbm(profile.peak.nbytes, chip)) for name, _, profile in stages]
     out = [{"kind": "does-not-fit", "stage": name, "scope": "", "text": f"peak memory {fit}"}
            for name, fit in fits if fit is not None and not fit.fits]  # fmt: skip
+    for name, _, profile in stages:
+        dense, tiled = profile.peak.nbytes, capacity.tiled_peak(profile.peak.shapes, chip)
+        fit = capacity.hbm(tiled, chip)
+        if tiled > dense and fit is not None and not fit.fits and dense <= fit.capacity.value:
+            text = (
+                f"peak memory may not fit: in the chip's padded tiles it is up to {fit}, dense {units.text(dense, 'B')}"
+            )
+            out.append({"kind": "tiled-peak", "stage": name, "scope": "", "text": text})
+    out += _working_sets(stages, chip)
     times = roofline.times(cost, chip, cost.bytes_fused, efficiency)
     out += [{"kind": "missing-rate", "stage": "", "scope": "", "text": text} for text in times.missing]
     out += [{"kind": "peak-rate", "stage": "", "scope": "", "text": text} for text in times.notes]
+    return out
+
+
+def _working_sets(stages: Stages, chip: Chip) -> list[Document]:
+    """Arrays inside a scope that are larger than all that crosses its edge, and than the chip's first memory: a score
+    matrix that one kernel cannot hold."""
+    out = []
+    for name, _, profile in stages:
+        for scope, array in profile.largest.items():
+            fits = capacity.on_chip(array.nbytes, chip)[:1]
+            edge = profile.by_scope[scope].bytes_fused // max(profile.instances.get(scope, 1), 1)
+            if fits and not fits[0].fits and array.nbytes > edge:
+                text = f"its largest array, {array}, is more than crosses its edge: {fits[0]}"
+                out.append({"kind": "working-set", "stage": name, "scope": scope, "text": text})
     return out
 
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from costtrace import roofline, units
+from costtrace import capacity, roofline, units
 from costtrace.chip import Chip
 from costtrace.core import COUNTS
 from costtrace.errors import UsageError
@@ -100,12 +100,26 @@ def _cuts(row: Row) -> dict[str, int]:
     return cuts if row.whole else {"unfused": cost.bytes_unfused}
 
 
+def _working_set(row: Row, chip: Chip) -> Iterator[str]:
+    """Does the row's largest array stay on the chip, and a tile of its products?"""
+    if row.largest is not None and (fits := capacity.on_chip(row.largest.nbytes, chip)):
+        yield f"working set: its largest array, {row.largest}: {'; '.join(map(str, fits))}"
+    if row.cost.matmul_flops:
+        m, n, k = capacity.TILES[chip.kind]
+        nbytes = capacity.tile_nbytes(m, n, k, 16)
+        yield (
+            f"working set: a {m} x {n} x {k} tile of its products, 16-bit operands twice, 32-bit result: "
+            + "; ".join(map(str, capacity.on_chip(nbytes, chip)[:1]))
+        )
+
+
 def _lines(stage: str, row: Row, chip: Chip, grouping: Grouping) -> Iterator[str]:
     cost, cuts = row.cost, _cuts(row)
     yield f"{stage}: {label(row.key)} on {chip.title}, one call ({row.instances} instances, {row.status})"
     counted = {"flops": cost.flops} | {key: getattr(cost, key) for key in COUNTS if "bytes" not in key}
     yield "counts: " + (", ".join(f"{key} {n:,}" for key, n in counted.items() if n) or "none")
     yield "bytes: " + ", ".join(f"{cut} {n:,}" for cut, n in cuts.items()) + f"; weights {cost.weight_bytes:,}"
+    yield from _working_set(row, chip)
     first = next(iter(cuts))
     yield f"with {first} bytes" + (", the floor:" if first == "fused" else ":")
     for line in roofline.explain(cost, chip, cuts[first], grouping.efficiency):

@@ -1,0 +1,213 @@
+"""The HTML page: what is in it, that no name becomes markup, and (marked browser) that a browser renders and drives it.
+
+The browser's tests need playwright and a Chromium on PATH: `pytest -m browser`.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import jax
+import pytest
+
+from costtrace import chip
+from costtrace.core import EXACT, Cost
+from costtrace.memory import Peak
+from costtrace.profiler import Profile, profile
+from costtrace.report import html
+from costtrace.summary import Record
+
+EVIL = '<img src=x onerror="window.hit=1">'
+CHIPS = ("v6e", "h100")
+
+
+def program(w: jax.Array, x: jax.Array) -> jax.Array:
+    with jax.named_scope(EVIL):
+        x = jax.nn.silu(x @ w)
+    with jax.named_scope("deep"), jax.named_scope("inner"):
+        x = x @ w
+    with jax.named_scope("</script><b>"):
+        return x + 1
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    shape = jax.ShapeDtypeStruct
+    made = profile(program, shape((64, 64), "bfloat16"), shape((32, 64), "bfloat16"), weights=0)
+    stages = [("first", 1, made), ("second", 3, made)]
+    return html.page([(EVIL, {"n": 3}, stages, {"first": 1, "second": 2}, chip.load(name)) for name in CHIPS])
+
+
+class Page(HTMLParser):
+    """What a browser would make of the page: its elements, their attributes, the text of scripts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.inside = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self.inside = tag
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.inside == "script":
+            self.scripts[-1] += data
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside = ""
+
+
+def test_no_name_becomes_markup_and_nothing_is_fetched(text: str) -> None:
+    page = Page(text)
+    tags = {tag for tag, _ in page.tags}
+    assert not tags & {"img", "link", "iframe", "object", "embed", "a"}
+    for tag, attributes in page.tags:
+        assert not {"src", "href", "onerror", "onclick", "onload"} & set(attributes), tag
+    policy = next(a["content"] for tag, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy is not None and policy.startswith(
+        "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-"
+    )
+
+
+def test_every_answer_has_its_parts(text: str) -> None:
+    page = Page(text)
+    sections = [a for tag, a in page.tags if tag == "section"]
+    assert [a["data-answer"] for a in sections] == ["0", "1"]
+    assert ["hidden" in a for a in sections] == [False, True]
+    trees = [json.loads(script) for script in page.scripts if script.startswith("{")]
+    assert [tree["n"] for tree in trees] == [EVIL, EVIL]
+    first, second = trees[0]["c"]
+    assert [node["n"] for node in first["c"]] == [EVIL, "deep", "<"]  # what stands after a slash is a scope within
+    assert second["n"] == "second x3"
+
+
+def test_the_icicle_adds_up() -> None:
+    shape = jax.ShapeDtypeStruct
+    made = profile(program, shape((64, 64), "bfloat16"), shape((32, 64), "bfloat16"), weights=0)
+    tree = html.tree_of("mine", [("run", 3, made)], chip.load("v6e"))
+
+    def total(node: dict[str, Any], k: int) -> float:
+        return node["v"][k] if "v" in node else sum(total(child, k) for child in node["c"])
+
+    assert total(tree, 1) == 3 * made.total.flops
+    assert total(tree, 2) == 3 * made.total.bytes_scoped
+    assert total(tree, 3) == 3 * made.total.bytes_unfused
+
+
+def test_the_plot_is_an_svg_of_its_own() -> None:
+    made = profile(program, jax.ShapeDtypeStruct((64, 64), "bfloat16"), jax.ShapeDtypeStruct((32, 64), "bfloat16"))
+    text = html.plot([(EVIL, {}, [("run", 1, made)], {"run": 1}, chip.load("v6e"))])
+    root = ElementTree.fromstring(text)
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    found = [each.text for each in root.iter("{http://www.w3.org/2000/svg}title")]
+    assert found[0] == f"{EVIL} on Google TPU v6e (Trillium)"
+    assert sum(each is not None and each.startswith(f"run: {EVIL}") for each in found) == 1
+    assert "var(" not in text and "img" not in {each.tag for each in root.iter()}
+
+
+def large(n: int) -> Profile:
+    """A profile of n scopes, none of them numbered siblings, which a table would merge."""
+    costs = {f"part_{k}_x": Cost(vector_flops=k + 1, bytes_fused=8, bytes_scoped=8, bytes_unfused=16,
+                               vector_by_dtype={"float32": k + 1}) for k in range(n)}  # fmt: skip
+    total = Cost(vector_flops=n * (n + 1) // 2, bytes_fused=8, bytes_scoped=8 * n, bytes_unfused=16 * n,
+                 vector_by_dtype={"float32": n * (n + 1) // 2})  # fmt: skip
+    records = [Record(k, "forward", "add", "float32", EXACT, 1, 0, c) for k, c in costs.items()]
+    return Profile("large", total, EXACT, [], 0, Peak(), records, {"": total, **costs}, dict.fromkeys(costs, 1))
+
+
+# In a browser
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    api = pytest.importorskip("playwright.sync_api")
+    path = shutil.which("chromium") or shutil.which("google-chrome")
+    if path is None:
+        pytest.skip("no Chromium on PATH")
+    with api.sync_playwright() as p:
+        made = p.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def opened(browser: Any, tmp_path: Path) -> Iterator[Any]:
+    """opened(text, **context): the page of that text, which must say nothing on the console and ask for no network."""
+    said: list[str] = []
+
+    def show(text: str, **context: Any) -> Any:
+        (tmp_path / "page.html").write_text(text, encoding="utf-8")
+        page = browser.new_page(**context)
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("request", lambda request: said.append(request.url) if request.url.startswith("http") else None)
+        page.goto((tmp_path / "page.html").as_uri())
+        page.wait_for_function("document.documentElement.dataset.ready === '1'")
+        return page
+
+    yield show
+    assert said == []
+
+
+@pytest.mark.browser
+def test_a_browser_sorts_zooms_and_switches_chip(opened: Any, text: str) -> None:
+    page = opened(text)
+    assert page.evaluate("window.hit") is None
+    table = page.locator("section[data-answer='0'] table.sortable")
+    flops = "rows => rows.map(r => Number(r.cells[1].dataset.v))"
+    rows = table.locator("tbody").first.locator("tr:not(.stage)")
+    table.locator("thead button").nth(1).click()
+    values = rows.evaluate_all(flops)
+    assert values == sorted(values, reverse=True) and len(set(values)) > 1
+    table.locator("thead button").nth(1).press("Enter")
+    assert rows.evaluate_all(flops) == values[::-1]
+    icicle = page.locator("section[data-answer='0'] .icicle")
+    before = int(icicle.get_attribute("data-cells"))
+    icicle.locator("rect").nth(1).click()
+    assert int(icicle.get_attribute("data-cells")) < before
+    page.keyboard.press("Escape")
+    assert int(icicle.get_attribute("data-cells")) == before
+    icicle.locator("rect").nth(1).press("Enter")
+    icicle.locator("nav button").first.click()
+    assert int(icicle.get_attribute("data-cells")) == before
+    for k in range(len(html.MEASURES)):
+        icicle.locator("select").select_option(str(k))
+        assert int(icicle.get_attribute("data-cells")) >= 3
+    page.locator("#picker").select_option("1")
+    assert page.locator("section[data-answer='1']").is_visible()
+    assert not page.locator("section[data-answer='0']").is_visible()
+    assert page.locator("section[data-answer='1'] .icicle rect").count() >= 3
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_in_light_and_dark(opened: Any, text: str, scheme: str) -> None:
+    page = opened(text, color_scheme=scheme)
+    sums = (
+        "style => [style.color, style.backgroundColor].map(c => c.match(/[0-9]+/g).reduce((s, n) => s + Number(n), 0))"
+    )
+    front, back = page.evaluate(f"({sums})(getComputedStyle(document.body))")
+    assert abs(front - back) > 400
+    assert (front > back) == (scheme == "dark")
+
+
+@pytest.mark.browser
+def test_ten_thousand_rows_load_in_three_seconds(opened: Any) -> None:
+    made = large(10_000)
+    text = html.page([("large", {}, [("run", 1, made)], {"run": 1}, chip.load("v6e"))])
+    start = time.monotonic()
+    page = opened(text)
+    assert page.locator("section[data-answer='0'] table.sortable tbody tr").count() >= 10_000
+    assert time.monotonic() - start < 3
