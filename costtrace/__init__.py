@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from costtrace.version import __version__
 
 if TYPE_CHECKING:
+    from costtrace.budget import assert_cost
     from costtrace.chip import Chip
     from costtrace.core import Cost, Note, Op, Value
     from costtrace.errors import (
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from costtrace.summary import Profile, Row
 
 _HOME = {
+    "costtrace.budget": ("assert_cost",),
     "costtrace.chip": ("Chip",),
     "costtrace.core": ("Cost", "Note", "Op", "Value"),
     "costtrace.errors": (
@@ -74,6 +76,7 @@ __all__ = [
     "UsageError",
     "Value",
     "__version__",
+    "assert_cost",
     "param",
     "profile",
     "rule",

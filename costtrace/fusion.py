@@ -291,9 +291,9 @@ class _Fold:
         for frame, touches in self.own_reads.items():
             inside = _loops(frame)
             for (root, lead), regions in touches.items():
-                made = root.frame if root.kind not in ("input", "const") else None
-                nbytes = _nbytes(root, volume(_shape(root, lead), regions, inside, frame.repeat))
-                out[made.scope_path if made else INPUTS, frame.scope_path] += frame.repeat * nbytes
+                nbytes = frame.repeat * _nbytes(root, volume(_shape(root, lead), regions, inside, frame.repeat))
+                for made, share in self.storage.made(root, nbytes):
+                    out[made.scope_path if made else INPUTS, frame.scope_path] += share
         return dict(out)
 
     def weight_bytes(self) -> tuple[dict[str, int], dict[str, int]]:

@@ -56,14 +56,18 @@ def _by_scope(profile: Profile, depth: int | None, merge: bool) -> list[Row]:
         masked[r.scope] += r.masked_flops
         status[r.scope].append(r.status)
     children: dict[str, list[str]] = defaultdict(list)
+    kin: dict[tuple[str, str], int] = defaultdict(int)  # (parent, name without its number): numbered siblings
     for path in profile.by_scope:
         if path:
-            children[path.rpartition("/")[0]].append(path)
+            parent, _, name = path.rpartition("/")
+            children[parent].append(path)
+            stem = NUMBERED.sub("", name)
+            kin[parent, stem] += stem != name
     out: dict[str, Row] = {}
     done: set[str] = set()
 
     def add(key: str, row: Row) -> None:
-        key = _merged(key, profile, children) if merge else key
+        key = _merged(key, kin) if merge else key
         have = out.get(key)
         out[key] = dataclasses.replace(row, key=key) if have is None else Row(
             key, have.cost + row.cost, worst((have.status, row.status)), have.instances + row.instances,
@@ -71,8 +75,7 @@ def _by_scope(profile: Profile, depth: int | None, merge: bool) -> list[Row]:
         )  # fmt: skip
 
     def under(prefix: str) -> list[str]:
-        inside = prefix + "/"
-        return [scope for scope in own if scope == prefix or scope.startswith(inside) or not prefix]
+        return [prefix] * (prefix in own) + [scope for child in children[prefix] for scope in under(child)]
 
     for scope in own:
         names = scope.split("/") if scope else []
@@ -108,16 +111,12 @@ def _larger(a: Array | None, b: Array | None) -> Array | None:
     return max((x for x in (a, b) if x is not None), key=_size, default=None)
 
 
-def _merged(key: str, profile: Profile, children: dict[str, list[str]]) -> str:
+def _merged(key: str, kin: dict[tuple[str, str], int]) -> str:
     """The key with the number of each numbered component starred where it has numbered siblings."""
-    names, at, out = key.split("/"), "", []
-    for name in names:
-        path = f"{at}/{name}" if at else name
+    at, out = "", []
+    for name in key.split("/"):
         stem = NUMBERED.sub("", name)
-        kin = [c.rpartition("/")[2] for c in children[at]]
-        if stem != name and sum(NUMBERED.sub("", k) == stem and k != stem for k in kin) > 1:
-            out.append(stem + ("[*]" if name.endswith("]") else "*"))
-        else:
-            out.append(name)
-        at = path
+        alike = stem != name and kin.get((at, stem), 0) > 1
+        out.append(stem + ("[*]" if name.endswith("]") else "*") if alike else name)
+        at = f"{at}/{name}" if at else name
     return "/".join(out)

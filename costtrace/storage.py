@@ -7,7 +7,7 @@ takes a value and a region of it to the roots it is made of.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -59,6 +59,20 @@ class Storage:
 
     def is_view(self, op: Op) -> bool:
         return op.primitive in VIEWS and op.index not in self.moved
+
+    def made(self, root: Value, nbytes: int, seen: tuple[Value, ...] = ()) -> Iterator[tuple[Frame | None, int]]:
+        """(the frame that made it, bytes of it): a carry is its start in a loop's first trip, then what the trip before
+        handed on. No frame: an argument or a constant."""
+        c = self.carry.get(root) if root not in seen else None
+        if c is None:
+            yield root.frame if root.kind not in ("input", "const") else None, nbytes
+            return
+        first = nbytes // max(1, c.loop.trips)
+        for v, share in ((c.start, first), (c.end, nbytes - first)):
+            roots = list(dict.fromkeys(p.root for p in self.pieces(v) if p.root.kind != "literal"))
+            size = sum(r.nbytes for r in roots)
+            for r in roots:
+                yield from self.made(r, share * r.nbytes // size if size else 0, (*seen, root))
 
     def pieces(self, value: Value, region: Region = FULL) -> tuple[Piece, ...]:
         """The roots, and the region of each, that hold `region` of `value`."""

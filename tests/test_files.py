@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ import networkx
 import pytest
 
 from costtrace import chip, dataflow, timeline
+from costtrace.cli import main
 from costtrace.profiler import Profile, profile
 from costtrace.report import flame, graph
 from costtrace.report import timeline as report
@@ -150,6 +152,13 @@ def test_the_graph_has_costs_bytes_and_a_path(stages: Any) -> None:
     assert found.path_s <= found.serial_s * (1 + 1e-9)
 
 
+def test_the_path_goes_through_a_loop(stages: Any) -> None:
+    """What a trip hands on is read by the next: a loop is one step, between what stands before and behind it."""
+    found = dataflow.flow(stages[0][2], V6E)
+    assert [set(step) for step in found.path] == [{'in;"<b>'}, {"layer/mix", "layer/act", "layer"}, {"out"}]
+    assert found.path_s == pytest.approx(found.serial_s)
+
+
 def test_two_branches_are_one_path_long() -> None:
     def branches(x: jax.Array) -> jax.Array:
         with jax.named_scope("big"):
@@ -185,3 +194,33 @@ def test_dot_is_quoted(stages: Any) -> None:
         bare = re.sub(r'"(?:\\.|[^"\\])*"', "", line)
         assert '"' not in bare and "<" not in bare
     assert '"0:layer/mix" -> "0:layer/act" [label="786 kB"' in text  # 3 trips x 2 bytes x 256 x 512
+
+
+# The options
+
+
+def test_a_command_writes_them_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = {"html": "a.html", "plot": "a.svg", "speedscope": "a.json", "collapsed": "a.txt", "timeline": "b.json",
+             "graph": "a.dot"}  # fmt: skip
+    assert main(["klein", *(part for k, name in names.items() for part in (f"--{k}", str(tmp_path / name)))]) == 0
+    assert capsys.readouterr().err == ""
+    assert all((tmp_path / name).stat().st_size > 1000 for name in names.values())
+    assert main(["klein", "--chip", "v6e,h100", "--html", str(tmp_path / "two.html")]) == 0
+    assert (tmp_path / "two.html").read_text().count("<section data-answer") == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("--chip v6e,h100 --graph a.dot", "--graph holds one configuration on one chip, not 2"),
+        ("--html nowhere/a.html", "--html nowhere/a.html: No such file or directory"),
+        ("--plot a.png", "--plot a.png: it writes SVG"),
+        ("--chips 8 --html a.html", "--html a.html: with --chips there is only a table"),
+    ],
+)
+def test_a_file_that_cannot_be(
+    line: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["klein", *line.split()]) == 2
+    assert said in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Does it fit: a row's largest array on the chip, a peak in padded tiles. Attention of 24 heads, 1422 tokens, width 64."""
+"""Does it fit: a row's largest array on the chip, a peak in padded tiles."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import costtrace
 from costtrace import capacity, chip
 from costtrace.report.document import Grouping, document
-from costtrace.report.explain import explain
+from costtrace.report.explain import explained
 
 V6E = chip.load("v6e")
 Q = jax.ShapeDtypeStruct((24, 1422, 64), "float32")
@@ -29,7 +29,7 @@ def test_the_score_matrix_is_a_rows_largest_array_and_does_not_fit() -> None:
     notes = document("attention", {}, V6E, [("attention", 1, found)], Grouping())["notes"]
     (note,) = [n for n in notes if n["kind"] == "working-set"]
     assert note["text"].endswith("194.1 MB does not fit vmem per core (128 MiB)")
-    lines = " ".join(explain("attention", [("attention", 1, found)], V6E, Grouping())[0]["lines"])
+    lines = " ".join(explained("attention", [("attention", 1, found)], V6E, Grouping())[0]["lines"])
     assert "194.1 MB does not fit vmem per core" in lines
     # two operands of 512 x 512 at 16 bits, twice, and the result at 32 bits
     assert capacity.tile_nbytes(512, 512, 512, 16) == 2 * 2 * 512 * 512 * 2 + 512 * 512 * 4

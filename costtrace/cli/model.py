@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from costtrace import model
-from costtrace.cli import strategies
+from costtrace.cli import files, strategies
 from costtrace.cli.shared import OPTIONS, Run, show
 from costtrace.core import Note
 from costtrace.errors import UsageError
@@ -31,6 +31,7 @@ def command(name: str) -> click.Command:
         values = {key: options.pop(key) for key in found.options()}
         configs = [found.configure(**some) for some in _product(values)]
         if strategies.wanted(options):
+            files.refused(options, "with --chips there is only a table")
             strategies.show(found, configs, options)
             return
         show((_run(found, config, options["strict"]) for config in configs), options)

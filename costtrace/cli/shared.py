@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from costtrace import chip
-from costtrace.cli import compiled
+from costtrace.cli import compiled, files
 from costtrace.errors import UnknownCostError, UsageError
 from costtrace.report import explain
 from costtrace.report.document import GROUPS, Document, Grouping, Stages, document
@@ -39,6 +39,7 @@ OPTIONS: tuple[click.Option, ...] = (
     click.Option(["--efficiency"], is_flag=True, help="Times at measured rates, where the chip's file has them."),
     click.Option(["--explain"], metavar="ROW", help="One row's time as formulas, with every number's source."),
     *compiled.OPTIONS,
+    *files.OPTIONS,
     click.Option(["--strict"], is_flag=True, help="An error where anything has no price, or the chip no rate."),
     click.Option(["--verbose", "-v"], is_flag=True, help="Every row and every note."),
 )  # fmt: skip
@@ -64,6 +65,7 @@ def show(runs: Iterable[Run], options: Mapping[str, Any]) -> None:
     Raises UsageError for a chip or a column that is not there, before the first run is made.
     """
     form = options["format"]
+    answers: list[files.Answer] = []
     documents, explanations, compiles = [], [], []
     asked = compiled.wanted(options)
     chips = [chip.load(name) for name in options["chip"].split(",")]
@@ -78,6 +80,7 @@ def show(runs: Iterable[Run], options: Mapping[str, Any]) -> None:
             efficiency=options["efficiency"],
         )
         for on in chips:
+            answers.append(files.Answer(run.name, run.config, run.stages, run.depths, on))
             if options["explain"]:
                 explanations += explain.explained(options["explain"], run.stages, on, grouping)
             else:
@@ -90,6 +93,7 @@ def show(runs: Iterable[Run], options: Mapping[str, Any]) -> None:
                 if asked and run.programs:
                     one = compiled.compile_of(documents[-1], run.stages, run.programs, on, grouping, options)
                     compiles.append(one)
+    files.write(answers, options)
     if explanations:
         click.echo(explain.data(explanations) if form == "json" else explain.text(explanations))
         return

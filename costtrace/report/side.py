@@ -9,7 +9,7 @@ from typing import Any
 from costtrace.report.document import Document
 from costtrace.report.flat import told, varying
 from costtrace.report.table import Column, Shown, Table, lines, shown
-from costtrace.report.text import NOT_MODELLED, WIDTH, fitted, marked, placed, wrapped
+from costtrace.report.text import DETAILS, NOT_MODELLED, WIDTH, fitted, marked, placed, wrapped
 from costtrace.report.views import INITIALS, MARKS, macs, ordered
 
 EACH = 3
@@ -162,6 +162,8 @@ def _foot(sheet: Sheet, verbose: bool) -> str:
     notes: dict[tuple[str, str], list[str]] = {}
     for doc, name in zip(documents, sheet.names, strict=True):
         for note in doc["notes"]:
+            if note["kind"] in DETAILS and not verbose:
+                continue
             text = f"{placed(note, len(doc['stages']) == 1)}{note['text']}"
             who = notes.setdefault((note["kind"], text), [])
             if name not in who:

@@ -228,6 +228,10 @@ def marked(statuses: Iterable[str]) -> list[str]:
     return [f"{MARKS[status].strip()} {words}" for status, words in MARKED.items() if status in statuses]
 
 
+DETAILS = ("working-set",)
+"""Kinds of notes that are shown with -v only, and by --explain."""
+
+
 def notes(doc: Document, verbose: bool) -> list[str]:
     """The notes as lines: all of them, or the first of each of the first kinds with the number of others like it."""
     some, alone = doc["notes"], len(doc["stages"]) == 1
@@ -235,6 +239,8 @@ def notes(doc: Document, verbose: bool) -> list[str]:
         return [line for n in some for line in wrapped(f"note {n['kind']}: {placed(n, alone)}{n['text']}")]
     kinds: dict[str, list[Document]] = {}
     for note in some:
+        if note["kind"] in DETAILS:
+            continue
         kinds.setdefault(note["kind"], []).append(note)
     out = []
     for kind, alike in list(kinds.items())[:NOTES]:
