@@ -15,13 +15,14 @@ def main(folder: Path) -> None:
     import jax
     import numpy
     from jax import export
-    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+    from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
     request = json.loads((folder / "request.json").read_text())
     exported = export.deserialize(bytearray((folder / "program.bin").read_bytes()))
     axes = request["axes"]
     devices = jax.devices("cpu")[: math.prod(axes.values())]
-    grid = Mesh(numpy.array(devices).reshape(list(axes.values())), tuple(axes))
+    types = tuple(getattr(AxisType, name) for name in request["types"]) or None
+    grid = Mesh(numpy.array(devices).reshape(list(axes.values())), tuple(axes), axis_types=types)
     whole = NamedSharding(grid, PartitionSpec())
     given = exported.in_shardings_jax(grid)
     flat = [jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=s or whole)

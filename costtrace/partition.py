@@ -99,7 +99,7 @@ def partitioned(
         raise TraceError(
             f"{arguments.name_of(fn)} cannot be partitioned over {_written(axes)}: {type(e).__name__}: {said}"
         ) from e
-    return _forced(program.artifact, axes, program.name), axes
+    return _forced(program.artifact, axes, _types((args, jit or {}), axes), program.name), axes
 
 
 def on_chip(
@@ -132,13 +132,13 @@ def dumped(folder: Path) -> str:
     return found[-1].read_text()
 
 
-def _forced(artifact: bytes, axes: dict[str, int], name: str) -> str:
+def _forced(artifact: bytes, axes: dict[str, int], types: list[str], name: str) -> str:
     """The same in a process of its own, with as many host devices as the mesh has."""
     n = math.prod(axes.values())
     with tempfile.TemporaryDirectory(prefix="costtrace-") as place:
         folder = Path(place)
         (folder / "program.bin").write_bytes(artifact)
-        (folder / "request.json").write_text(json.dumps({"axes": axes, "options": OPTIONS}))
+        (folder / "request.json").write_text(json.dumps({"axes": axes, "types": types, "options": OPTIONS}))
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("XLA_", "JAX_", "TPU_"))}
         flags = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={n}", "JAX_PLATFORMS": "cpu"}
         done = subprocess.run([sys.executable, "-I", str(CHILD), place], env={**kept, **flags},
@@ -171,6 +171,14 @@ def _axes(tree: Any, jitted: Any, args: tuple[Any, ...]) -> dict[str, int]:
         return {"devices": 1}
     largest = max(meshes, key=lambda m: m.size)
     return {str(axis): int(n) for axis, n in largest.shape.items()}
+
+
+def _types(tree: Any, axes: Mapping[str, int]) -> list[str]:
+    """How the program speaks of each axis (Auto, Explicit): the mesh that it is called with must say the same."""
+    for s in _shardings(tree):
+        if list(s.mesh.shape) == list(axes):
+            return [str(getattr(kind, "name", kind)) for kind in s.mesh.axis_types or ()]
+    return []
 
 
 def _here(tree: Any) -> bool:

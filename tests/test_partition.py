@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 import pytest
-from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 import costtrace
 from costtrace import chip, model, partition, sharding
@@ -21,7 +21,7 @@ from costtrace.trace import trace
 
 klein = importlib.import_module("costtrace.models_spec.klein")
 P = PartitionSpec
-FOUR = AbstractMesh((4,), ("d",))
+FOUR = AbstractMesh((4,), ("d",), axis_types=(AxisType.Auto,))
 
 
 def array(*shape: int, dtype: str = "bfloat16") -> jax.ShapeDtypeStruct:
@@ -169,7 +169,7 @@ def test_xla_reduces_where_the_strategy_does_and_permutes_packed_columns() -> No
     """Tensor parallel: the all-reduce is the derived one to the byte. linear1 makes q, k, v and two halves of an MLP in
     one matrix: cut into eighths of its columns, the parts do not lie on the chips that need them; XLA moves them."""
     fn, args, part = block()
-    mesh = AbstractMesh((8,), ("a",))
+    mesh = AbstractMesh((8,), ("a",), axis_types=(AxisType.Auto,))
     leaves, tree = jax.tree.flatten(args)
     cuts = sharding.arguments(part, "tp", 8)
     given = [NamedSharding(mesh, P(*("a" if d == cut else None for d in range(len(leaf.shape)))))

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from jax import lax
-from jax.sharding import AbstractMesh, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, PartitionSpec
 
 import costtrace
 from costtrace import chip, mesh, model, sharding, training
@@ -69,7 +69,7 @@ def derived(strategy: str, batch: int = 1) -> sharding.Placed:
 
 def by_hand(body: Any, weights: dict[str, Any], specs: tuple[Any, ...], batch: int = 1) -> costtrace.Profile:
     """The profile of `body` under shard_map on an axis "a" of 8."""
-    on = AbstractMesh((N,), ("a",))
+    on = AbstractMesh((N,), ("a",), axis_types=(AxisType.Auto,))
     fn = jax.shard_map(body, mesh=on, in_specs=(weights, *specs[:-1]), out_specs=specs[-1], check_vma=False)
     return costtrace.profile(fn, {k: array(s) for k, s in WEIGHTS.items()}, *block_args(batch))
 
@@ -143,7 +143,7 @@ def test_a_derived_block_sends_what_the_one_written_by_hand_sends(strategy: str)
 
 
 def test_collectives_of_any_program_by_kind_axis_and_scope() -> None:
-    on = AbstractMesh((2, 4), ("r", "d"))
+    on = AbstractMesh((2, 4), ("r", "d"), axis_types=(AxisType.Auto, AxisType.Auto))
 
     def body(x: Any) -> Any:
         with jax.named_scope("sum"):

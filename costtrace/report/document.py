@@ -5,6 +5,7 @@ Base units without prefix; None where a number is not known or not defined; a sh
 
 from __future__ import annotations
 
+import math
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -101,7 +102,7 @@ def added(values: Iterable[float | None]) -> float | None:
     """The sum, None where a part of it is not known."""
     some = list(values)
     known = [value for value in some if value is not None]
-    return float(sum(known)) if len(known) == len(some) else None
+    return math.fsum(known) if len(known) == len(some) else None
 
 
 def _all_calls(parts: Sequence[Document], key: str) -> float | None:

@@ -180,7 +180,7 @@ class Module:
 _HEAD = re.compile(r"(ENTRY )?%?([\w.-]+) (?:\(.*\) -> .*)?\{$")
 _LINE = re.compile(r"\s+(ROOT )?%?([\w.-]+) = ")
 _OPCODE = re.compile(r"\s*([\w-]+)\(")
-_NAME = re.compile(r"%?([\w.-]+)$")
+_NAME = re.compile(r"%?([\w.-]+(?:#\d+)?)$")
 _COMMENT = re.compile(r"/\*.*?\*/")
 
 
@@ -211,6 +211,7 @@ def parsed(text: str) -> Module:
     if entry is None:
         raise FormatError("not a whole HLO module: no ENTRY computation; dump the module with all its computations")
     for computation in computations.values():
+        _elements(computation)
         for instruction in computation:
             for name in dict.fromkeys(instruction.operands):
                 computation.users.setdefault(name, []).append(instruction)
@@ -223,6 +224,18 @@ def parsed(text: str) -> Module:
         int(partitions[1]) if partitions else 1,
         _files(lines),
     )
+
+
+def _elements(computation: Computation) -> None:
+    """Newer text writes element 1 of the flat tuple %a as %a#1 where it is used: an instruction of its own here."""
+    written = [name for i in computation for name in i.operands if "#" in name]
+    for name in dict.fromkeys(written):
+        base, _, k = name.partition("#")
+        whole = computation.instructions.get(base)
+        if whole is not None and int(k) < len(whole.results):
+            computation.instructions[name] = Instruction(
+                name, "get-tuple-element", (whole.results[int(k)],), (base,), base, f"index={k}", False
+            )
 
 
 def _instruction(name: str, rest: str) -> Instruction:

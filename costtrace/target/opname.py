@@ -11,7 +11,7 @@ COMPILER = "(compiler)"
 
 _WRAPPED = re.compile(r"^(jvp|transpose|vmap|pmap|remat|checkpoint|linearize|cond_fun|body_fun)\((.*)\)$")
 _ADDED = re.compile(
-    r"^(?:p?jit\(.*\)|pjit|while|body|cond|closed_call|core_call|call_exported|scan|shard_map|checkpoint|remat2?|"
+    r"^(?:p?jit\(.*\)|pjit|while|body|cond|closed_call|core_call|call_exported|eval_jaxpr|scan|shard_map|checkpoint|remat2?|"
     r"rematted_computation|branch_\d+_fun|custom_jvp_call|custom_vjp_call|custom_vjp_call_jaxpr|custom_lin|xla_call|"
     r"[\w. ]*(?:,[\w. ]*)*->[\w. ]*|)$"
 )
