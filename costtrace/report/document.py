@@ -5,8 +5,8 @@ Base units without prefix; None where a number is not known or not defined; a sh
 
 from __future__ import annotations
 
-import math
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
