@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from costtrace import model
+from costtrace.cli import compiled
 from costtrace.errors import UsageError
 from costtrace.report.output import FORMATS
 
@@ -30,6 +31,7 @@ OWN: tuple[click.Option, ...] = (
         metavar="VERDICT[,VERDICT...]",
         help="Exit code 1 where a row, quote or checkpoint is such: differs, convention, missing ...",
     ),
+    click.Option(["--compiled"], metavar="CHIP", help="A further column: what that chip's own compiler makes of it."),
     click.Option(["--explain"], metavar="ROW", help="A row's formulas with their values, rules and sources."),
     click.Option(
         ["--format"],
@@ -72,7 +74,8 @@ def _run(name: str, found: model.Model, config: Any, options: dict[str, Any]) ->
     files = [_stage_and_file(given) for given in options["checkpoint"]]
     for _, file in files:
         checkpoint.read(file)  # what is wrong with it is said before the audit's seconds
-    made = audit.audit(found, config, claims)
+    witness = compiled.parts(found, config, options["compiled"]) if options["compiled"] else None
+    made = audit.audit(found, config, claims, witness)
     mapping = checkpoint.mapping_of(options["mapping"]) if options["mapping"] else {}
     for stage, file in files:
         audit.add_checkpoint(made, found, config, file, stage, mapping)

@@ -15,6 +15,8 @@ from costtrace.report.document import Document, Grouping, Stages
 
 if TYPE_CHECKING:  # jax and the compilers, which --help does not need
     from costtrace.chip import Chip
+    from costtrace.evidence.compiled import Part
+    from costtrace.model import Model
     from costtrace.report.compiled import Found
     from costtrace.target.program import Program
 
@@ -78,6 +80,28 @@ def compile_of(
         {"kind": "cache", "stage": "", "scope": "", "text": text} for text in dict.fromkeys(answers.problems)
     ]
     return Compile(doc, found, chip, grouping)
+
+
+def parts(found: Model, config: Any, name: str) -> dict[str, dict[str, Part]]:
+    """{stage: {scope: what the compiler of the chip called `name` made of its own ops}} of a model."""
+    from costtrace import chip, model
+    from costtrace.evidence.compiled import compiled
+    from costtrace.profiler import profile
+    from costtrace.target import cache, compiler
+    from costtrace.target.program import lowered
+
+    on, answers = chip.load(name), cache.Answers()
+    stages = [(stage.name, *model.bind(stage)) for stage in found.stages(config)]
+    questions = [
+        compiler.Question(lowered(fn, args, compiler.platform(on)), on, None, {}, f"{found.name} {stage} for {on.name}")
+        for stage, fn, args in stages
+    ]
+    with progress() as told:
+        made = compiler.ask(questions, answers, told)
+    return {
+        stage: compiled(one, profile(fn, *args, weights=0), answers).rows(lambda scope: scope)
+        for one, (stage, fn, args) in zip(made, stages, strict=True)
+    }
 
 
 def shown(compiles: Sequence[Compile], options: Mapping[str, Any]) -> str:
