@@ -5,6 +5,7 @@ Exit codes: 0; 2 for what the user can mend (one line on stderr); 70 for a bug o
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import traceback
@@ -23,6 +24,8 @@ TRACEBACK = "COSTTRACE_TRACEBACK"
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line (by default the process's own) and returns its exit code."""
     argv = sys.argv[1:] if argv is None else list(argv)
+    threshold = gc.get_threshold()
+    gc.set_threshold(100_000, *threshold[1:])  # tracing makes many objects that live on; looking for cycles takes 0.1 s
     try:
         return commands.main(argv or ["--help"], "costtrace", standalone_mode=False) or 0
     except click.ClickException as e:
@@ -33,6 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         at = traceback.extract_tb(e.__traceback__)[-1]
         where = f"{Path(at.filename).name}:{at.lineno}"
         return _failed(f"a bug of costtrace, at {where}: {type(e).__name__}: {e} ({TRACEBACK}=1 shows more)", BUG)
+    finally:
+        gc.set_threshold(*threshold)
 
 
 def _usage(error: click.ClickException) -> str:
