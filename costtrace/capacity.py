@@ -76,7 +76,8 @@ def tiled_nbytes(shape: Sequence[int], bits: int, chip: Chip) -> int:
     lanes, rows = chip.value("tile.lanes"), chip.value(f"tile.rows_{max(4, bits)}bit") or chip.value("tile.rows_32bit")
     if not shape or lanes is None or rows is None:
         return dense
-    *outer, last = [n for n in shape if n != 1] or [1]
+    real = [n for n in shape if n != 1]
+    *outer, last = real if len(real) > 1 else shape
     padded = [*outer, _up(last, int(lanes))]
     if outer:
         padded[-2] = _up(outer[-1], int(rows))

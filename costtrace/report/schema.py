@@ -81,7 +81,14 @@ STAGE = _object(
         "status": STATUS,
         "total": {"$ref": "#/$defs/cost"},
         "peak_bytes": COUNT,
-        "peak": _object({"scope": TEXT, "primitive": TEXT, "alive": _list(_object({"value": TEXT, "bytes": COUNT}))}),
+        "peak": _object(
+            {
+                "scope": TEXT,
+                "primitive": TEXT,
+                "alive": _list(_object({"value": TEXT, "bytes": COUNT})),
+                "tiled_bytes": COUNT,
+            }
+        ),
         **TIMES,
         "rows": _list(ROW),
     },
@@ -205,7 +212,8 @@ SAVED = _object(
         "useful_flops": COUNT,
         "total": _COST,
         "notes": _list(_tuple(TEXT, TEXT, TEXT)),
-        "peak": _tuple(COUNT, TEXT, TEXT, _list(_tuple(TEXT, COUNT))),
+        "peak": _tuple(COUNT, TEXT, TEXT, _list(_tuple(TEXT, COUNT)), _list(_tuple(_list(COUNT), COUNT, COUNT))),
+        "largest": _table(_tuple(_list(COUNT), TEXT, COUNT)),
         "records": _list(_tuple(TEXT, TEXT, TEXT, TEXT, STATUS, COUNT, COUNT, _COST)),
         "traffic": _list(_tuple(TEXT, TEXT, COUNT)),
         "lines": _table(_COST),
