@@ -18,6 +18,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+from costtrace.doors import trace_state
 from costtrace.errors import ShapeError, UsageError
 
 
@@ -98,12 +99,11 @@ def param(name: str, shape: tuple[int, ...], dtype: str | None = None) -> Any:
     """
     import jax
     from jax import lax
-    from jax.extend.core import get_opaque_trace_state
 
     at = _current(f"param({name!r})")
     spec = jax.ShapeDtypeStruct(tuple(shape), dtype or at.dtype)
     if at.declares:
-        if at.number is None and at.outside != get_opaque_trace_state():
+        if at.number is None and at.outside != trace_state():
             raise _AskedWithin
         _declare(at, name, spec)
         return lax.full(spec.shape, 0, spec.dtype)
@@ -178,7 +178,6 @@ def bind(stage: Stage, unroll: bool = False) -> tuple[Callable[..., Any], tuple[
     Raises TraceError where the forward function fails, ShapeError and UsageError as param() and stack() do.
     """
     import jax
-    from jax.extend.core import get_opaque_trace_state
 
     from costtrace.trace import jaxpr_of
 
@@ -187,7 +186,7 @@ def bind(stage: Stage, unroll: bool = False) -> tuple[Callable[..., Any], tuple[
 
     def forward(weights: dict[str, Any], declares: bool, args: tuple[Any, ...]) -> Any:
         number = next(_numbers) if apart else None
-        with _Pass(weights, "", declares, unroll, stage.dtype, number, get_opaque_trace_state()).running():
+        with _Pass(weights, "", declares, unroll, stage.dtype, number, trace_state()).running():
             return stage.forward(*args)
 
     def declare(*args: Any) -> Any:
