@@ -262,3 +262,24 @@ def test_an_explanation_of_one_stages_row(two: list[tuple[str, int, Profile]]) -
     assert explain("second:layer_1", two).startswith("second: layer_1 on ")
     with pytest.raises(UsageError, match=r"--explain layer_9: no such row: did you mean layer_"):
         explain("layer_9", two)
+
+
+def test_work_without_a_price_is_not_0() -> None:
+    from jax.extend.core import Primitive
+
+    theirs = Primitive("their_kernel")
+    theirs.def_abstract_eval(lambda x: x)
+
+    def fn(x: Any) -> Any:
+        with jax.named_scope("theirs"):
+            y = theirs.bind(x)
+        with jax.named_scope("ours"):
+            return y * 2
+
+    found = profile(fn, jax.ShapeDtypeStruct((64, 64), "float32"))
+    doc = document("fn", {}, chip.load("v6e"), [("fn", 1, found)], Grouping())
+    theirs_row, ours_row = doc["stages"][0]["rows"]
+    assert theirs_row["cost"]["flops"] is None and theirs_row["cost"]["matmul_flops"] is None
+    assert theirs_row["cost"]["bytes_fused"] == 2 * 4 * 64 * 64  # its bytes are known
+    assert ours_row["cost"]["flops"] == 64 * 64
+    assert doc["coverage"] == {"exact": None, "modelled": None, "unknown": None}

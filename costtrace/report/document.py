@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from costtrace import capacity, roofline, units
 from costtrace.chip import Chip
-from costtrace.core import EXACT, MODELLED, UNKNOWN, Cost
+from costtrace.core import COUNTS, EXACT, MODELLED, UNKNOWN, Cost
 from costtrace.version import __version__
 
 if TYPE_CHECKING:  # `costtrace --help` reads GROUPS and needs neither the engine nor numpy
@@ -157,7 +157,9 @@ def _row(row: Row, chip: Chip, named: bool, grouping: Grouping) -> Document:
         GROUPS[grouping.by]: row.key,
         "status": row.status,
         "instances": row.instances,
-        "cost": row.cost.to_dict() | ({} if row.whole else {"bytes_fused": None, "bytes_scoped": None}),
+        "cost": row.cost.to_dict()
+        | ({} if row.whole else {"bytes_fused": None, "bytes_scoped": None})
+        | (dict.fromkeys(WORK) if unpriced(row.status, row.cost) else {}),
         **_times(row.cost, chip, named, grouping.efficiency, whole=row.whole),
         "share": None,
         **({} if grouping.by == "weight" else _useful(row.cost, row.useful_flops, chip, grouping.efficiency)),
@@ -197,8 +199,20 @@ def _useful(cost: Cost, useful: int, chip: Chip, efficiency: bool) -> Document:
     return {"useful_flops": useful, "useful_floor_s": floor}
 
 
-def _coverage(stages: Stages) -> dict[str, float]:
-    """Shares of all calls' FLOPs by status; of the stages, where there are no FLOPs."""
+WORK = ("flops", *(name for name in COUNTS if "bytes" not in name))
+"""The counts of a cost that are work, not bytes."""
+
+
+def unpriced(status: str, cost: Cost) -> bool:
+    """Nothing of it was counted, because nobody knows its price: its work is unknown, not 0."""
+    return status == UNKNOWN and not any(getattr(cost, name) for name in WORK)
+
+
+def _coverage(stages: Stages) -> dict[str, float | None]:
+    """Shares of all calls' FLOPs by status; of the stages, where there are no FLOPs. None where some work has no price:
+    nobody knows how much of the whole it is."""
+    if any(unpriced(r.status, r.cost) for _, _, profile in stages for r in profile.records):
+        return dict.fromkeys(STATUS)
     flops = dict.fromkeys(STATUS, 0)
     for _, calls, profile in stages:
         for row in profile.rows(by="scope", merge=False):

@@ -11,7 +11,7 @@ from typing import Any
 from costtrace import figure
 from costtrace.core import COUNTS, EXACT, MODELLED, TABLES, UNKNOWN
 from costtrace.diff import ADDED, CHANGED, REMOVED, SHOWN
-from costtrace.report.document import GROUPS
+from costtrace.report.document import GROUPS, WORK
 from costtrace.roofline import TERMS
 from costtrace.summary import SCHEMA as PROFILE
 
@@ -54,8 +54,7 @@ BOUND = _or_null({"enum": list(TERMS)})
 CUTS = ("bytes_fused", "bytes_scoped")
 COST = _object(
     {
-        "flops": COUNT,
-        **{name: _or_null(COUNT) if name in CUTS else COUNT for name in COUNTS},
+        **{name: _or_null(COUNT) if name in (*CUTS, *WORK) else COUNT for name in ("flops", *COUNTS)},
         **_each(TABLES, _table(COUNT)),
     }
 )
@@ -112,7 +111,7 @@ MODEL = _object(
         "floor_s": SECONDS,
         "pessimistic_s": SECONDS,
         "status": STATUS,
-        "coverage": _object(_each((EXACT, MODELLED, UNKNOWN), SECONDS)),
+        "coverage": _object(_each((EXACT, MODELLED, UNKNOWN), _or_null(SECONDS))),
         "numbers": _list(RATE),
         "notes": _list(NOTE),
     },

@@ -137,8 +137,8 @@ def _kept(doc: Document, sort: str | None, top: int | None) -> list[Place]:
     return out + [("", part) for part in EVERYTHING]
 
 
-def _work(cost: Document, unit: str) -> float:
-    return macs(cost) if unit == "mac" else float(cost["flops"])
+def _work(cost: Document, unit: str) -> float | None:
+    return macs(cost) if unit == "mac" else cost["flops"]
 
 
 def _entry(part: Document, cost: Document, unit: str) -> Document:

@@ -48,18 +48,20 @@ def _bound(row: Document) -> str | None:
     return "/".join(NONE if word is None else INITIALS.get(word, word) for word in words)
 
 
-def macs(cost: Document) -> float:
-    """Multiply-adds of the products alone: half their FLOPs."""
-    return float((cost["matmul_flops"] + cost["conv_flops"]) / 2)
+def macs(cost: Document) -> float | None:
+    """Multiply-adds of the products alone: half their FLOPs; None where the work has no price."""
+    return None if cost["matmul_flops"] is None else float((cost["matmul_flops"] + cost["conv_flops"]) / 2)
 
 
-def useful(row: Document) -> int:
-    """A part's FLOPs without what static masks hide."""
-    return int(row.get("useful_flops", row["cost"]["flops"]))
+def useful(row: Document) -> int | None:
+    """A part's FLOPs without what static masks hide; None where the work has no price."""
+    found: int | None = row.get("useful_flops", row["cost"]["flops"])
+    return found
 
 
-def _useful_macs(row: Document) -> float:
-    return macs(row["cost"]) - (row["cost"]["flops"] - useful(row)) / 2
+def _useful_macs(row: Document) -> float | None:
+    executed, kept = macs(row["cost"]), useful(row)
+    return None if executed is None or kept is None else executed - (row["cost"]["flops"] - kept) / 2
 
 
 def _field(key: str, head: str, unit: str, value: Callable[[Document], Any]) -> tuple[str, Field]:
