@@ -61,8 +61,8 @@ class Value:
 class Edge:
     """How a value is another value across the edge of `loop`.
 
-    kind: "same" (an invariant; also the result of a call), "row" (row i of a scanned input in trip i), "stack" (the
-    rows of all trips as one result), "last" (the carry after the last trip).
+    kind: "row" (row i of a scanned input in trip i), "stack" (the rows of all trips as one result), "last" (the carry
+    after the last trip), "part" (one device's part of an operand of shard_map; no loop).
     """
 
     kind: str

@@ -13,7 +13,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from costtrace.core import Cost, Frame, Op, Trace, Value
-from costtrace.fusion import edges_of
+from costtrace.fusion import boundaries_of
 from costtrace.profiler import Prices
 from costtrace.rules import RULES
 from costtrace.scheme import Scheme, Tile, padding
@@ -133,7 +133,7 @@ def product(m: int, n: int, k: int, name: str = "") -> Demand:
 def demands(trace: Trace) -> list[Demand]:
     """One Demand a scope (a scope's own ops outside its child scopes are `path/.`), in program order."""
     storage = Storage(trace)
-    edges = edges_of(trace, storage, wide)
+    edges = boundaries_of(trace, storage, wide)
     paths = {f.scope_path for f in edges}
     prices = Prices()
     parts: dict[str, _Kernel] = defaultdict(_Kernel)
@@ -280,7 +280,7 @@ class _Conversions:
         return n_in, n_out
 
     def root(self, v: Value) -> Value:
-        while v.edge is not None and v.edge.kind in ("row", "part", "same", "stack", "last"):
+        while v.edge is not None:
             v = v.edge.source
         return self.origin.get(v, v)
 

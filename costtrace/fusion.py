@@ -48,7 +48,7 @@ def bytes_of(trace: Trace, storage: Storage) -> Bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
+class Boundary:
     """Bytes across the edge of one scope's ops outside its child scopes as one kernel, all instances: all of them, and
     those of some arrays, read and written."""
 
@@ -57,13 +57,13 @@ class Edge:
     written: int
 
 
-def edges_of(trace: Trace, storage: Storage, wanted: Callable[[Value], bool]) -> dict[Frame, Edge]:
+def boundaries_of(trace: Trace, storage: Storage, wanted: Callable[[Value], bool]) -> dict[Frame, Boundary]:
     """The edge of each scope frame that has ops of its own; `wanted` says which arrays' bytes are told apart."""
     fold = _Fold(trace, storage)
     own = fold.result().own
     reads, writes = ({f: {key: regions for key, regions in touches.items() if wanted(key[0])}
                       for f, touches in side.items()} for side in (fold.own_reads, fold.own_writes))  # fmt: skip
-    return {f: Edge(n, _inside(f, reads), _outside(writes.get(f, {}))) for f, n in own.items()}
+    return {f: Boundary(n, _inside(f, reads), _outside(writes.get(f, {}))) for f, n in own.items()}
 
 
 class _Fold:
@@ -386,4 +386,4 @@ def _outside(touches: Touches) -> int:
     return sum(most.values())
 
 
-__all__ = ["UPDATES", "Bytes", "Edge", "bytes_of", "edges_of"]
+__all__ = ["Boundary", "Bytes", "boundaries_of", "bytes_of"]

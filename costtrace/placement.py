@@ -126,7 +126,7 @@ class _Placer:
 
     def _at(self, v: Value) -> tuple[int | None, Value]:
         edge = v.edge
-        if edge is not None and edge.kind in ("same", "row", "stack", "last"):
+        if edge is not None and edge.kind in ("row", "stack", "last"):
             d, source = self.at(edge.source)
             if edge.kind == "row" and d == 0:
                 source, d = self.relaid(edge.source, None, None), None
@@ -147,7 +147,7 @@ class _Placer:
         out = {v for v in self.trace.inputs if v.weight}
 
         def known(v: Value) -> bool:
-            while v.edge is not None and v.edge.kind in ("row", "same"):
+            while v.edge is not None and v.edge.kind == "row":
                 v = v.edge.source
             return v in out
 

@@ -110,7 +110,7 @@ class Found:
         return tuple(found)
 
     def weighty(self, v: Value) -> bool:
-        while v.edge is not None and v.edge.kind in ("row", "same"):
+        while v.edge is not None and v.edge.kind == "row":
             v = v.edge.source
         if v.weight:
             return True

@@ -176,7 +176,7 @@ class Masks:
                 asked = self.statics.moved(("reshape", shape, (1, *shape)), asked)
             elif asked is not None and kind == "stack" and 0 not in asked.varies():
                 asked = self.statics.moved(("reshape", (1, *shape[1:]), shape[1:]), asked)
-            elif kind != "same":
+            else:
                 asked = None
             v = v.edge.source
         if v not in self.asked:
