@@ -17,9 +17,8 @@ def command(chip: str | None, model: str | None, spread: bool, format: str) -> N
     """Measured seconds beside the floor and what the chip's compiler predicts, with both ratios and mean errors."""
     from costtrace.evidence import measured, validation
     from costtrace.report import validate
-    from costtrace.report.document import SCHEMA
+    from costtrace.report.document import preamble
     from costtrace.target import cache
-    from costtrace.version import __version__
 
     rows = [
         row
@@ -29,5 +28,5 @@ def command(chip: str | None, model: str | None, spread: bool, format: str) -> N
     answers = cache.Answers()
     with progress() as told:
         found, left_out = validation.validated(rows, answers, spread, progress=told)
-    head = {"schema": SCHEMA, "costtrace": __version__, "left_out": [*left_out, *dict.fromkeys(answers.problems)]}
+    head = {**preamble(), "left_out": [*left_out, *dict.fromkeys(answers.problems)]}
     click.echo(validate.printed(measured.document(found, head), format))

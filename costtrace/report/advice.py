@@ -9,10 +9,9 @@ from typing import Any
 from costtrace.advice import Advice
 from costtrace.chip import Chip
 from costtrace.report import table
-from costtrace.report.document import SCHEMA, Document, plain
+from costtrace.report.document import Document, plain, preamble
 from costtrace.report.table import Column, Table
 from costtrace.report.text import wrapped, written
-from costtrace.version import __version__
 
 WIDEST = 36
 _COLUMNS = (
@@ -27,8 +26,7 @@ TOLD = ("seconds of all calls, each innermost scope as one kernel, one after the
 def document(model: str, config: Mapping[str, Any], chip: Chip, chips: int, some: Sequence[Advice]) -> Document:
     """Every piece of advice, what pays first."""
     return {
-        "schema": SCHEMA,
-        "costtrace": __version__,
+        **preamble(),
         "model": model,
         "config": plain(config),
         "chip": chip.name,

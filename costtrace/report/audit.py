@@ -16,13 +16,12 @@ from costtrace.quote import ARITHMETIC, Answer, shown
 from costtrace.report import table
 from costtrace.report.checkpoint import plain as plain_checkpoint
 from costtrace.report.checkpoint import told as told_checkpoint
-from costtrace.report.document import SCHEMA, Document, plain
+from costtrace.report.document import Document, plain, preamble
 from costtrace.report.table import Column, Table, lines
 from costtrace.report.text import TAGS, wrapped, written
 from costtrace.rules import RULES
 from costtrace.shortcut import Decomposed
 from costtrace.verdict import BYTES, CONVENTION, EQUAL, FLOPS, VERDICTS, Line
-from costtrace.version import __version__
 
 SMALL = 0.0005
 """Findings of a smaller share are shown with -v only."""
@@ -33,8 +32,7 @@ HEADS = {"weight_bytes": "weights", "bytes_fused": "fused", "bytes_scoped": "sco
 def document(audit: Audit) -> Document:
     """The whole audit in base units; None where a witness is silent."""
     return {
-        "schema": SCHEMA,
-        "costtrace": __version__,
+        **preamble(),
         "model": audit.model,
         "config": plain(audit.config),
         "rows": [_row(line) for line in audit.lines],

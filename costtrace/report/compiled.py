@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 from costtrace import capacity, units
 from costtrace.chip import Chip
 from costtrace.report import table
-from costtrace.report.document import SCHEMA, Document, Grouping, rows_of, several
+from costtrace.report.document import Document, Grouping, preamble, rows_of, several
 from costtrace.report.table import Column, Table
 from costtrace.report.text import wrapped
 from costtrace.report.views import label
-from costtrace.version import __version__
 
 if TYPE_CHECKING:  # the reader of HLO, which pages of other commands do not need
     from costtrace.evidence.compiled import Compiled
@@ -157,7 +156,7 @@ def dumped(made: Compiled, name: str, form: str, depth: int | None = None, top: 
     chip, total = made.answer.chip, made.total
     rows = [{"scope": key, **part.to_dict()} for key, part in parts.items()]
     if form == "json":
-        head = {"schema": SCHEMA, "costtrace": __version__, "module": name, "chip": chip.name}
+        head = {**preamble(), "module": name, "chip": chip.name}
         notes = [{"kind": n.kind, "scope": n.scope, "text": n.text} for n in made.notes]
         return json.dumps({**head, "rows": rows, "total": total.to_dict(), "notes": notes}, indent=2)
     if form in table.DATA:

@@ -11,25 +11,20 @@ from costtrace.budget import Line
 from costtrace.diff import SAME, SHOWN, Change
 from costtrace.figure import QUANTITIES, Figures
 from costtrace.report import table
-from costtrace.report.document import SCHEMA, Document
+from costtrace.report.document import Document, preamble
 from costtrace.report.table import Column, Table
 from costtrace.report.text import wrapped
-from costtrace.version import __version__
 
 Pair = tuple[float | None, float | None]
 ROWS = 20
 """Changes that a page shows without -v."""
 
 
-def _head() -> Document:
-    return {"schema": SCHEMA, "costtrace": __version__}
-
-
 def document(
     before: Figures, after: Figures, changes: Sequence[Change], totals: dict[str, Pair], quantity: str
 ) -> Document:
     """Every scope that differs, in the order of `changes`; seconds and counts are of all calls."""
-    return _head() | {
+    return preamble() | {
         "before": {"title": before.title, "chip": before.chip.name},
         "after": {"title": after.title, "chip": after.chip.name},
         "quantity": quantity,
@@ -131,7 +126,7 @@ def check_document(some: Sequence[tuple[Figures, Sequence[Line]]]) -> Document:
         for figures, lines in some
         for line in lines
     ]  # fmt: skip
-    return _head() | {"passed": all(row["passed"] for row in rows), "rows": rows}
+    return preamble() | {"passed": all(row["passed"] for row in rows), "rows": rows}
 
 
 def check_printed(doc: Document, form: str) -> str:

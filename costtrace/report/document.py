@@ -53,8 +53,7 @@ def document(
             row["share"] = part["calls"] * row["pessimistic_s"] / everything if everything else None
     total = sum((calls * profile.total for _, calls, profile in stages), Cost())
     doc: Document = {
-        "schema": SCHEMA,
-        "costtrace": __version__,
+        **preamble(),
         "model": model,
         "config": plain(config),
         "chip": chip.name,
@@ -82,11 +81,16 @@ def document(
     return doc
 
 
+def preamble() -> Document:
+    """How every document that costtrace writes begins: its schema and the version that wrote it."""
+    return {"schema": SCHEMA, "costtrace": __version__}
+
+
 def several(documents: Sequence[Document]) -> Document:
     """One document as it is; several as `runs`, side by side."""
     if len(documents) == 1:
         return documents[0]
-    return {"schema": SCHEMA, "costtrace": __version__, "runs": list(documents)}
+    return {**preamble(), "runs": list(documents)}
 
 
 def plain(value: Any) -> Any:

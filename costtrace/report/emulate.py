@@ -15,11 +15,10 @@ from costtrace.chip import Chip
 from costtrace.demand import Demand
 from costtrace.emulation import MODEL_ONLY, VERDICTS, Emulation
 from costtrace.report import table
-from costtrace.report.document import SCHEMA, Document, plain, several
+from costtrace.report.document import Document, plain, preamble, several
 from costtrace.report.table import DATA, Column, Table
 from costtrace.report.text import wrapped, written
 from costtrace.scheme import SCHEMES, Handling, Scheme
-from costtrace.version import __version__
 
 MARKS = {"regression": "-", "no gain": "=", "reachable": "+", "not binding": "++", "nothing to emulate": "0",
          "no native float64": "*", "unknown": "?"}  # fmt: skip
@@ -33,8 +32,7 @@ def document(
     """All kernels on one chip, as DESIGN's contract has it; sums where the kernels are scopes of one program."""
     runs = [emulation.emulated(d, chip, scheme, handling) for d in demands]
     doc: Document = {
-        "schema": SCHEMA,
-        "costtrace": __version__,
+        **preamble(),
         "model": model,
         "config": plain(config),
         "chip": chip.name,

@@ -11,10 +11,9 @@ from costtrace import capacity, roofline, units
 from costtrace.chip import Chip
 from costtrace.core import COUNTS
 from costtrace.errors import UsageError
-from costtrace.report.document import SCHEMA, Document, Grouping, Stages, rows_of
+from costtrace.report.document import Document, Grouping, Stages, preamble, rows_of
 from costtrace.report.text import wrapped
 from costtrace.report.views import label
-from costtrace.version import __version__
 
 if TYPE_CHECKING:
     from costtrace.profiler import Row
@@ -56,7 +55,7 @@ def text(found: Sequence[Document]) -> str:
 
 def data(found: Sequence[Document]) -> str:
     """The same as JSON."""
-    return json.dumps({"schema": SCHEMA, "costtrace": __version__, "rows": list(found)}, indent=2)
+    return json.dumps({**preamble(), "rows": list(found)}, indent=2)
 
 
 def _indent(line: str) -> str:

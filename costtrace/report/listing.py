@@ -9,14 +9,13 @@ from typing import Any
 from costtrace import chip as chips_of
 from costtrace.chip import Chip
 from costtrace.report import table
-from costtrace.report.document import SCHEMA
+from costtrace.report.document import preamble
 from costtrace.report.table import Column, Table
 from costtrace.report.text import wrapped
-from costtrace.version import __version__
 
 
 def _json(rows: Sequence[Any], **more: Any) -> str:
-    return json.dumps({"schema": SCHEMA, "costtrace": __version__, **more, "rows": rows}, indent=2)
+    return json.dumps({**preamble(), **more, "rows": rows}, indent=2)
 
 
 def _written(form: str, seen: Table, data: Table, rows: Sequence[Any], **more: Any) -> str:

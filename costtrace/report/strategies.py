@@ -11,11 +11,10 @@ from typing import Any
 
 from costtrace import mesh, roofline, units
 from costtrace.chip import Chip
-from costtrace.report.document import SCHEMA, Document, plain
+from costtrace.report.document import Document, plain, preamble
 from costtrace.report.table import Column, Table, lines, shown
 from costtrace.report.text import wrapped, written
 from costtrace.sharding import STRATEGIES, Placed
-from costtrace.version import __version__
 
 LEGEND = """work: each stage's floor on one chip; floor: work and links overlapped; in turn: not; hand: FLOPs at peak
 plus each stage's collectives once, over one ring of all links. ! does not fit or divide."""
@@ -28,8 +27,7 @@ PROBLEMS = 6
 def document(model: str, config: Mapping[str, Any], chip: Chip, placed: Sequence[Placed]) -> Document:
     """The answer for some strategies and numbers of chips, best first, as the JSON contract has it."""
     return {
-        "schema": SCHEMA,
-        "costtrace": __version__,
+        **preamble(),
         "model": model,
         "config": plain(config),
         "chip": chip.name,

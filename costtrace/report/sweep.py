@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from costtrace.report import table
-from costtrace.report.document import SCHEMA, Document
+from costtrace.report.document import Document, preamble
 from costtrace.report.table import Column, Table
 from costtrace.report.text import wrapped
-from costtrace.version import __version__
 
 _COLUMNS = (
     Column("chip", "chip"), Column("chips", "chips"), Column("strategy", "strategy"),
@@ -23,7 +22,7 @@ TOLD = ("peak over the chip's memory: !; chips over 1: the best strategy, figure
 
 def document(model: str, rows: Sequence[dict[str, Any]]) -> Document:
     """Every point in order; null where a failed one has no figure."""
-    return {"schema": SCHEMA, "costtrace": __version__, "model": model, "rows": list(rows)}
+    return {**preamble(), "model": model, "rows": list(rows)}
 
 
 def printed(doc: Document, form: str) -> str:
