@@ -22,13 +22,25 @@ ORDER = """
     option weight model training checkpoint header claim
     dimension local placement plan mesh pipeline sharding
     figure diff subject budget timeline dataflow schema whatif advice
-    target/* partition forced evidence/* verdict quote shortcut finding audit sweep
+    target/* partition forced measure/* evidence/* verdict quote shortcut finding audit sweep
     report/* cli/* __main__
 """.split()
 UPWARD = {  # methods by which a Profile shows itself; what profile() hands over where it must ask the compiler
     ("summary", "grouping"), ("summary", "report/notebook"), ("profiler", "partition"),
 }  # fmt: skip
-JAX = {"arguments", "doors", "lines", "trace", "weight", "model", "module/*", "training", "header", "evidence/*"}
+JAX = {
+    "arguments",
+    "doors",
+    "lines",
+    "trace",
+    "weight",
+    "model",
+    "module/*",
+    "training",
+    "header",
+    "evidence/*",
+    "measure/*",
+}
 JAX_FILES = {"cli/trace", "cli/emulate", "target/program", "target/child", "target/replay", "target/translation",
              "partition", "forced"}  # fmt: skip
 """Arrays of --arg; what a compiler is sent; what the partitioner is asked."""
