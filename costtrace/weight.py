@@ -28,7 +28,8 @@ class Stage:
 
     args: pytrees of jax.ShapeDtypeStruct for `forward`. dtype: of every param() that names none. depth: how deep the
     default table shows this stage's scopes. donated: the positions of args that the stage updates in place, as a cache.
-    notes: (kind, text) of what the reader of its numbers must know.
+    notes: (kind, text) of what the reader of its numbers must know. makes: how many of what one call makes, as
+    (8, "tokens"). grows: the option that asks for more of them at once, as "batch".
     """
 
     name: str
@@ -39,6 +40,8 @@ class Stage:
     depth: int = 1
     donated: tuple[int, ...] = ()
     notes: tuple[tuple[str, str], ...] = ()
+    makes: tuple[int, str] | None = None
+    grows: str = ""
 
 
 @dataclass(frozen=True)

@@ -239,8 +239,8 @@ def stages(config):
     routed = [("routing", f"assumed {config.routing}: a step reads {read} of {dims.experts} experts a layer")]
     notes = (("cache", cached), *(routed if dims.experts else []))
     return [
-        Stage("prefill", prefill, prompt, dtype=config.dtype, depth=2, donated=(1, 2)),
-        Stage("decode", decode, step, config.decode, config.dtype, depth=2, donated=(2, 3), notes=notes),
+        Stage("prefill", prefill, prompt, 1, config.dtype, 2, (1, 2), makes=(b * config.prompt, "prompt tokens")),
+        Stage("decode", decode, step, config.decode, config.dtype, 2, (2, 3), notes, (b, "tokens"), grows="batch"),
     ]
 
 

@@ -19,7 +19,7 @@ ORDER = """
     region access storage doors dce fold kernel arguments flow walk trace lines
     fusion memory static useful summary grouping module/* profiler
     chipfile chip roofline capacity scheme demand emulation publication
-    option weight model training checkpoint header claim
+    option weight model training serving checkpoint header claim
     dimension local placement plan mesh pipeline sharding
     figure diff subject budget timeline dataflow schema whatif advice
     target/* partition forced measure/* evidence/* verdict quote shortcut finding audit sweep

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from costtrace import model
+from costtrace import model, roofline, serving
+from costtrace.chip import Chip
 from costtrace.cli import files, strategies
 from costtrace.cli.shared import OPTIONS, Run, show
 from costtrace.core import Note
@@ -16,6 +18,8 @@ from costtrace.errors import UsageError
 from costtrace.profiler import profile
 
 if TYPE_CHECKING:
+    from costtrace.report.document import Stages
+    from costtrace.summary import Profile
     from costtrace.target.program import Program
 
 
@@ -71,8 +75,38 @@ def _run(found: model.Model, config: Any, strict: bool) -> Run:
 
         return [lowered(fn, args, platform) for fn, args in bound]
 
+    def extra(on: Chip, efficiency: bool) -> dict[str, Any]:
+        derived = [name for name in found.shown(config) if name not in found.options()]
+        served = _served(found, config, stages, profiles, on, efficiency)
+        return ({"derived": derived} if derived else {}) | served
+
     depths = {stage.name: stage.depth for stage in stages}
-    derived = [name for name in found.shown(config) if name not in found.options()]
-    return Run(
-        found.name, found.shown(config), profiles, depths, lambda _: {"derived": derived} if derived else {}, programs
-    )
+    return Run(found.name, found.shown(config), profiles, depths, extra, programs)
+
+
+def _served(
+    found: model.Model, config: Any, stages: list[model.Stage], profiles: Stages, on: Chip, efficiency: bool
+) -> dict[str, Any]:
+    """What stages make in a second, and where those that grow with an option turn compute-bound."""
+    rates, turns = [], []
+    for k, (stage, (_, _, made)) in enumerate(zip(stages, profiles, strict=True)):
+        if stage.makes:
+            rates.append(serving.throughput(stage.name, stage.makes, roofline.floor_s(made.total, on, efficiency)))
+        if stage.grows:
+            turns.append(serving.turning(stage.name, stage.grows, getattr(config, stage.grows),
+                                         _grown(found, config, k, made), stage.depth, on))  # fmt: skip
+    some = [turn.to_dict() for turn in turns if turn]
+    return ({"throughput": rates} if rates else {}) | ({"turning": some} if some else {})
+
+
+def _grown(found: model.Model, config: Any, k: int, made: Profile) -> Callable[[int], Profile]:
+    """The profile of the k-th stage at another size of the option that it grows with."""
+
+    def at(n: int) -> Profile:
+        stage = found.stages(config)[k]
+        if n == getattr(config, stage.grows):
+            return made
+        fn, args = model.bind(found.stages(dataclasses.replace(config, **{stage.grows: n}))[k])
+        return profile(fn, *args, weights=0)
+
+    return at

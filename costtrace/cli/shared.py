@@ -53,8 +53,8 @@ class Run:
     config: Mapping[str, Any]
     stages: Stages
     depths: Mapping[str, int]
-    extra: Callable[[chip.Chip], Mapping[str, Any]] | None = None
-    """What the command adds to the document of a chip."""
+    extra: Callable[[chip.Chip, bool], Mapping[str, Any]] | None = None
+    """What the command adds to the document of a chip, with times at measured rates or not."""
     programs: compiled.Programs | None = None
     """The stages' lowered programs, for --compiled."""
 
@@ -84,7 +84,7 @@ def show(runs: Iterable[Run], options: Mapping[str, Any]) -> None:
             if options["explain"]:
                 explanations += explain.explained(options["explain"], run.stages, on, grouping)
             else:
-                more = run.extra(on) if run.extra else {}
+                more = run.extra(on, options["efficiency"]) if run.extra else {}
                 documents.append({**document(run.name, run.config, on, run.stages, grouping), **more})
                 if options["layers"]:
                     documents[-1]["notes"] += _scanned(documents[-1])

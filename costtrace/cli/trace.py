@@ -81,7 +81,7 @@ def callback(
 
         return [lowered(fn, args, platform, jit)]
 
-    run = Run(made.name, config, [(made.name, 1, made)], {}, lambda chip: extra(made, chip), programs)
+    run = Run(made.name, config, [(made.name, 1, made)], {}, lambda chip, _: extra(made, chip), programs)
     show([run], options)
 
 

@@ -97,6 +97,11 @@ HEAD = {"schema": {"const": figure.DOCUMENT}, "costtrace": TEXT}
 NOTE = _object({"kind": TEXT, "stage": TEXT, "scope": TEXT, "text": TEXT})
 RATE = _object({"key": TEXT, "text": TEXT, "value": NUMBER, "unit": TEXT, "tag": {"enum": ["M", "D", "S"]},
                 "source": TEXT, "date": TEXT})  # fmt: skip
+THROUGHPUT = _object({"stage": TEXT, "count": COUNT, "unit": TEXT, "per_s": _or_null(NUMBER)})
+TURNING = _object(
+    {**_each(("stage", "option", "row", "text"), TEXT), **_each(("whole", "row_at"), _or_null(COUNT)), "most": COUNT,
+     "intensity": NUMBER, "ridge": _or_null(NUMBER)}
+)  # fmt: skip
 MODEL = _object(
     {
         **HEAD,
@@ -115,7 +120,7 @@ MODEL = _object(
         "numbers": _list(RATE),
         "notes": _list(NOTE),
     },
-    {**USEFUL, "training": {"type": "object"}},
+    {**USEFUL, "training": {"type": "object"}, "throughput": _list(THROUGHPUT), "turning": _list(TURNING)},
 )
 RUNS = _object({**HEAD, "runs": _list({"$ref": "#/$defs/model"})})
 PAIR = _object(_each(("before", "after"), _or_null(NUMBER)))

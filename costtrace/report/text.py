@@ -36,14 +36,16 @@ def page(
     view = VIEWS[doc["by"]]
     foot = _foot(doc, unit, verbose)
     head = _head(doc)
-    budget = HEIGHT - len(head) - len(foot) - 5 - (1 + view.adds) * len(doc["stages"])
+    made = {some["stage"]: some for some in doc.get("throughput", ())}
+    headings = [_heading(stage, made.get(stage["name"]), colour) for stage in doc["stages"]]
+    budget = HEIGHT - len(head) - len(foot) - 5 - view.adds * len(headings) - sum(map(len, headings))
     parts = [ordered(doc, stage, sort, top) for stage in doc["stages"]]
     if not verbose and top is None and sort is None:
         parts = _folded([kept for kept, _ in parts], budget)
     body: list[Document] = []
-    starts: dict[int, Document] = {}
-    for stage, (kept, rest) in zip(doc["stages"], parts, strict=True):
-        starts[len(body)] = stage
+    starts: dict[int, list[str]] = {}
+    for heading, (kept, rest) in zip(headings, parts, strict=True):
+        starts[len(body)] = heading
         body += kept
         if rest:
             body.append(added(f"{len(rest)} {'smaller' if top is None else 'other'}", rest))
@@ -58,7 +60,7 @@ def page(
     out = [*head, "", *(f"  {line}".rstrip() for line in drawn[:above])]
     for index, line in enumerate(drawn[above:]):
         if index in starts:
-            out += _heading(starts[index], colour)
+            out += starts[index]
         out.append(f"  {line}".rstrip())
     return "\n".join([*out, "", *foot])
 
@@ -126,7 +128,7 @@ def written(value: Any) -> str:
     return str(value)
 
 
-def _heading(stage: Document, colour: bool) -> list[str]:
+def _heading(stage: Document, made: Document | None, colour: bool) -> list[str]:
     mark = MARKS.get(stage["status"], "")
     words = [
         f"{stage['name']}{mark} x{stage['calls']}",
@@ -135,10 +137,18 @@ def _heading(stage: Document, colour: bool) -> list[str]:
         f"pessimistic {units.text(stage['pessimistic_s'], 's')}",
         f"fused {units.text(stage['total']['bytes_fused'], 'B')}",
         f"peak {units.text(stage['peak_bytes'], 'B')}",
+        *([_rate(made)] if made else []),
     ]
     text = "  ".join(words)
     text = text if len(text) <= WIDTH else " ".join(words)
     return [_styled(line, colour, bold=True) for line in wrapped(text, "    ")]
+
+
+def _rate(made: Document) -> str:
+    """What one call makes, and how many in a second at the floor."""
+    rate = made["per_s"]
+    each = "?" if rate is None else f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
+    return f"makes {made['count']:,} {made['unit']}, {each}/s at the floor"
 
 
 def _coloured(cell: str) -> str:
@@ -166,6 +176,7 @@ def wrapped(text: str, indent: str = "  ") -> list[str]:
 def _foot(doc: Document, unit: str, verbose: bool) -> list[str]:
     out = [*training(doc["training"]), ""] if "training" in doc else []
     out += [line.replace(TIED, " ") for line in wrapped(_all_calls(doc, unit))]
+    out += [line for some in doc.get("turning", ()) for line in wrapped(f"{some['stage']}: {some['text']}")]
     out += notes(doc, verbose)
     out += [line for text in _legend(doc) for line in wrapped(text)]
     by_tag = {tag: [n["key"] for n in doc["numbers"] if n["tag"] == tag] for tag in TAGS}
