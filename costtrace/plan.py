@@ -149,7 +149,12 @@ def fsdp(found: Found, n: int) -> Plan:
     return replace(context("heads")(found, n) if no_batch(found, n) else data(found, n), weights=weights)
 
 
+UNNAMED = "no argument is known to hold parameters: --weights NAME says which does"
+
+
 def no_fsdp(found: Found, n: int) -> str:
+    if not found.with_weights:
+        return UNNAMED
     problem = no_batch(found, n).partition(":")[0]
     return f"{problem}: tokens are cut instead, as ulysses does" if problem else ""
 
@@ -167,6 +172,8 @@ def tp(found: Found, n: int) -> Plan:
 
 def no_features(found: Found, n: int) -> str:
     roots = found.features()
+    if not found.with_weights:
+        return f"{UNNAMED}; every chip does the whole of it"
     if not roots:
         return "no features lie between two products: every chip does the whole of it"
     small = [size for r in roots if (size := found.smallest([r])) % n]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -57,3 +58,84 @@ def test_explain_shows_formula_values_and_sources(capsys: pytest.CaptureFixture[
     assert "by hand: 2 (N-1)/N S = 16.52 MB / 400 GB/s (all links, one ring) = 41.29 us" in out
     assert "v6e link.bandwidth = 100 GB/s [D: " in out
     assert "How to Scale Your Model" in out
+
+
+# -- a program of the user's own
+
+OWN = """
+import jax
+from flax import linen
+
+def layer(w, x):
+    return jax.nn.silu(x @ w["up"]) @ w["down"]
+
+def args():
+    s = lambda *dims: jax.ShapeDtypeStruct(dims, "bfloat16")
+    return {"up": s(256, 1024), "down": s(1024, 256)}, s(8, 64, 256)
+
+def plain(x, up, down):
+    return jax.nn.silu(x @ up) @ down
+
+class Module(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        return linen.Dense(256, use_bias=False)(jax.nn.silu(linen.Dense(1024, use_bias=False)(x)))
+
+def cut(x):
+    mesh = jax.sharding.AbstractMesh((8,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+    spec = jax.sharding.PartitionSpec("d")
+    return jax.shard_map(lambda x: jax.lax.psum(x, "d"), mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)(x)
+"""
+
+
+def own(capsys: pytest.CaptureFixture[str], folder: Path, name: str, *argv: str) -> tuple[int, str, str]:
+    (folder / "own.py").write_text(OWN)
+    code = main(["trace", f"{folder / 'own.py'}:{name}", *argv])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+REDUCED = 2 * 8 * 64 * 256 * 2 * 7 // 8
+"""One all-reduce of the layer's result."""
+
+
+@pytest.mark.parametrize(("name", "argv", "dtype"), [
+    ("layer", ("--args", "args"), 2), ("Module", ("--arg", "f32[8,64,256]"), 4),
+])  # fmt: skip
+def test_a_function_or_a_module_gets_strategies(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str, argv: tuple[str, ...], dtype: int
+) -> None:
+    code, out, _ = own(capsys, tmp_path, name, *argv, "--chips", "8", "--strategy", "tp,data", "--format", "json")
+    assert code == 0
+    found = {s["name"]: s for s in json.loads(out)["strategies"]}
+    assert [(c["kind"], c["bytes_sent"]) for c in found["tp"]["collectives"]] == [("all_reduce", REDUCED * dtype // 2)]
+    assert found["data"]["collectives"] == []
+    assert {s["cost_per_chip"]["matmul_flops"] for s in found.values()} == {4 * 8 * 64 * 256 * 1024 // 8}
+
+
+def test_a_functions_training_step_gets_strategies(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    more = ("--args", "args", "--optimizer", "adam", "--chips", "8", "--strategy", "data", "--format", "json")
+    _, out, _ = own(capsys, tmp_path, "layer", *more)
+    (data,) = json.loads(out)["strategies"]
+    assert sum(c["bytes_sent"] for c in data["collectives"]) == 2 * 2 * 256 * 1024 * 2 * 7 // 8
+
+
+@pytest.mark.parametrize(("name", "argv", "said"), [
+    ("cut", ("--arg", "f32[64]", "--chips", "8"), "says itself how it lies over devices"),
+    ("layer", ("--args", "args", "--strategy", "tp"), "say how many chips"),
+    ("layer", ("--args", "args", "--chips", "8", "--html", "x.html"), "there is only a table"),
+    ("layer", ("--args", "args", "--chips", "8", "--mesh", "model=4"), "has 4 chips, --chips says 8"),
+])  # fmt: skip
+def test_a_function_is_refused_in_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str, argv: tuple[str, ...], said: str
+) -> None:
+    code, _, err = own(capsys, tmp_path, name, *argv)
+    assert code == 2
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_parameters_that_nobody_named_are_asked_for(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    arrays = [part for shape in ("64,256", "256,1024", "1024,256") for part in ("--arg", f"bf16[{shape}]")]
+    _, out, _ = own(capsys, tmp_path, "plain", *arrays, "--chips", "8", "--strategy", "fsdp,tp")
+    assert out.count("no argument is known to hold parameters: --weights NAME") == 2

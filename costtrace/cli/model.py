@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 def command(name: str) -> click.Command:
     """The command of the model called `name`, or of the MODEL in the file at that path."""
     found = model.find(name)
-    taken = {option.name for option in (*OPTIONS, *strategies.OPTIONS)}
+    many = (*strategies.OPTIONS, strategies.TRAIN)
+    taken = {option.name for option in (*OPTIONS, *many)}
     if clash := sorted(taken & found.options().keys()):
         raise UsageError(f"model {found.name}: its option {clash[0]!r} is costtrace's own: give the field another name")
     own = [_option(field) for field in found.options().values()]
@@ -36,13 +37,11 @@ def command(name: str) -> click.Command:
         configs = [found.configure(**some) for some in _product(values)]
         if strategies.wanted(options):
             files.refused(options, "with --chips there is only a table")
-            strategies.show(found, configs, options)
+            strategies.show(found.name, strategies.of_model(found, configs, options["train"]), options)
             return
         show((_run(found, config, options["strict"]) for config in configs), options)
 
-    return click.Command(
-        name, params=[*own, *OPTIONS, *strategies.OPTIONS], callback=callback, help=found.title, epilog=EPILOG
-    )
+    return click.Command(name, params=[*own, *OPTIONS, *many], callback=callback, help=found.title, epilog=EPILOG)
 
 
 EPILOG = "Several values, --res 512x512,1360x768, stand side by side."

@@ -1,9 +1,9 @@
-"""`--chips N --strategy ...`: the options, and how the strategies of a model are asked for and printed."""
+"""`--chips N --strategy ...`: the options, and how the strategies of a program are asked for and printed."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,22 +13,26 @@ from costtrace.errors import UsageError
 from costtrace.report import table
 
 if TYPE_CHECKING:
+    from costtrace.core import Trace
     from costtrace.model import Model
-    from costtrace.sharding import Placed
+    from costtrace.sharding import Part, Placed
 
+Programs = Iterable[tuple[Mapping[str, Any], "list[Part]"]]
+"""(configuration as it is shown, its stages) of each configuration; traced when it is asked for."""
 OPTIONS: tuple[click.Option, ...] = (
     click.Option(["--chips"], metavar="N[,N...]", help="Several chips: strategies compared; a list: how they scale."),
     click.Option(["--strategy"], metavar="NAME[,NAME...]",
                  help="all, or some of data, fsdp, tp, sp, ulysses, ring, expert, pipeline; fsdp+tp: both."),
-    click.Option(["--train"], metavar="OPTIMIZER", help="A training step: sgd, momentum, adam or adamw."),
     click.Option(["--mesh"], metavar="AXIS=N,AXIS=N", help="The axes of the chips, as in data=2,model=4."),
 )  # fmt: skip
+TRAIN = click.Option(["--train"], metavar="OPTIMIZER", help="A training step: sgd, momentum, adam or adamw.")
+"""Of a model; `trace` has --grad and --optimizer."""
 
 
 def wanted(options: Mapping[str, Any]) -> bool:
     """True where several chips are asked for. Raises UsageError for a strategy or a mesh without --chips."""
     for name in ("strategy", "mesh", "train"):
-        if options[name] and not options["chips"]:
+        if options.get(name) and not options["chips"]:
             raise UsageError(f"--{name} {options[name]}: say how many chips: --chips 8")
     return bool(options["chips"])
 
@@ -41,42 +45,61 @@ def counts(text: str) -> list[int]:
     return out
 
 
-def show(found: Model, configs: list[Any], options: Mapping[str, Any]) -> None:
-    """Prints every configuration on every chip of --chip. Raises UsageError before anything is traced."""
-    from costtrace import mesh, model, sharding, training
-    from costtrace.report import strategies as report
+def of_model(found: Model, configs: Iterable[Any], optimizer: str | None) -> Programs:
+    """Each configuration's stages, or their training steps."""
+    from costtrace import model, sharding, training
     from costtrace.trace import trace
 
-    chips = [chip.load(name) for name in options["chip"].split(",")]
+    for config in configs:
+        parts = []
+        for stage in found.stages(config):
+            fn, args = model.bind(stage)
+            jit: Mapping[str, Any] = {}
+            if optimizer:
+                step = training.step(fn, args, optimizer)
+                fn, args, jit = step.fn, step.args, step.jit
+            parts.append(sharding.Part(stage.name, 1 if jit else stage.calls, trace(fn, *args, jit=jit, weights=0)))
+        yield found.shown(config), parts
+
+
+def of_trace(name: str, config: Mapping[str, Any], made: Trace) -> Programs:
+    """A program of one stage. Raises UsageError where it is cut over devices already."""
+    from costtrace import sharding
+    from costtrace.dimension import COLLECTIVE
+
+    if any(note.kind == "sharding" for note in made.notes) or any(op.primitive in COLLECTIVE for op in made.ops):
+        raise UsageError(f"{name} says itself how it lies over devices, by shardings or shard_map: --chips takes a program "
+                         "for one device; leave it out and costtrace counts one of yours")  # fmt: skip
+    yield config, [sharding.Part(name, 1, made)]
+
+
+def show(name: str, programs: Programs, options: Mapping[str, Any]) -> None:
+    """Prints every configuration on every chip of --chip. Raises UsageError before anything is traced."""
+    from costtrace import mesh, sharding
+    from costtrace.report import strategies as report
+
+    chips = [chip.load(each) for each in options["chip"].split(",")]
     sizes, given = counts(options["chips"]), mesh.parsed(options["mesh"]) if options["mesh"] else None
     names = (options["strategy"] or "all").split(",")
     if names == ["all"]:
         names = _fitting(given)
     if options["explain"] and options["explain"] not in names:
         raise UsageError(f"--explain {options['explain']}: with --chips it takes a strategy: {', '.join(names)}")
-    for name in names:
+    for each in names:
         for n in sizes:
-            sharding.axes_of(name, n, given)
+            sharding.axes_of(each, n, given)
     for on in chips:
         for n in sizes:
             mesh.Mesh(given or {"chips": n}, on)
     documents, explained = [], []
-    for config in configs:
-        parts = []
-        for stage in found.stages(config):
-            fn, args = model.bind(stage)
-            jit: Mapping[str, Any] = {}
-            if options["train"]:
-                step = training.step(fn, args, options["train"])
-                fn, args, jit = step.fn, step.args, step.jit
-            parts.append(sharding.Part(stage.name, 1 if jit else stage.calls, trace(fn, *args, jit=jit, weights=0)))
+    for config, parts in programs:
         for on in chips:
             placed: list[Placed] = []
             for n in sizes:
-                placed += sharding.ranked(sharding.placed(name, parts, on, n, given) for name in names)
+                placed += sharding.ranked(sharding.placed(each, parts, on, n, given) for each in names)
             if options["explain"]:
                 explained += [line for p in placed if p.name == options["explain"] for line in report.explain(p)]
-            documents.append(report.document(found.name, found.shown(config), on, placed))
+            documents.append(report.document(name, config, on, placed))
     form = options["format"]
     if options["explain"]:
         click.echo("\n".join(explained))

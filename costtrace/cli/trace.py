@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from costtrace.arguments import filled, name_of, weight_argument
-from costtrace.cli import argument, compiled, source
+from costtrace.cli import argument, compiled, files, source, strategies
 from costtrace.cli.argument import Array
 from costtrace.cli.shared import OPTIONS, Run, show
 from costtrace.core import Note
@@ -58,7 +58,12 @@ def callback(
     """
     from costtrace.profiler import profile  # numpy and the rules, which --help does not need
 
+    many = strategies.wanted(options)
+    if many:
+        files.refused(options, "with --chips there is only a table")
     if target.endswith(compiled.DUMPS) and not source.exported(target):
+        if many:
+            raise UsageError(f"{target} is a compiled program, cut already: --chips takes a function or an artifact")
         click.echo(compiled.dumped(target, options))
         return
     if source.artifact(target):
@@ -73,7 +78,14 @@ def callback(
         fn, args, told = _by_weights(fn, args, where)
         fn, args, jit, extra = _training(fn, args, optimizer, step_time)
         where, notes = 0, [*notes, *told]
-    made = profile(fn, *args, jit=jit, trips=argument.pairs("--trips", trips), weights=where, strict=options["strict"])
+    loops = argument.pairs("--trips", trips)
+    if many:
+        from costtrace.trace import trace
+
+        made = trace(fn, *args, jit=jit, trips=loops, weights=where)
+        strategies.show(made.name, strategies.of_trace(made.name, config, made), options)
+        return
+    made = profile(fn, *args, jit=jit, trips=loops, weights=where, strict=options["strict"])
     made.notes.extend(notes)
 
     def programs(platform: str) -> list[Program]:
@@ -85,7 +97,7 @@ def callback(
     show([run], options)
 
 
-command = click.Command("trace", params=[*OWN, *OPTIONS], callback=callback, help=callback.__doc__)
+command = click.Command("trace", params=[*OWN, *OPTIONS, *strategies.OPTIONS], callback=callback, help=callback.__doc__)
 
 
 def _source(
