@@ -68,8 +68,8 @@ def of_trace(name: str, config: Mapping[str, Any], made: Trace) -> Programs:
     from costtrace.dimension import COLLECTIVE
 
     if any(note.kind == "sharding" for note in made.notes) or any(op.primitive in COLLECTIVE for op in made.ops):
-        raise UsageError(f"{name} says itself how it lies over devices, by shardings or shard_map: --chips takes a program "
-                         "for one device; leave it out and costtrace counts one of yours")  # fmt: skip
+        raise UsageError(f"{name} says itself how it lies over devices, by shardings or shard_map: --chips takes one "
+                         "for one device; leave --chips out and costtrace counts one of yours")  # fmt: skip
     yield config, [sharding.Part(name, 1, made)]
 
 
