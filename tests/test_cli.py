@@ -175,7 +175,8 @@ def test_the_guides_model_runs_by_path_and_its_list_of_reserved_names_is_whole(
     monkeypatch.setattr(sys, "path", [*sys.path])
     assert "block/attention" in run(str(tmp_path / "tiny.py"), "--blocks", "2")
     refused = page.partition("every command has already are refused:")[2].partition(".")[0]
-    assert set(re.findall(r"`(\w+)`", refused)) == {option.name for option in (*OPTIONS, *strategies.OPTIONS)}
+    options = {option.name for option in (*OPTIONS, *strategies.OPTIONS, strategies.TRAIN)}
+    assert set(re.findall(r"`(\w+)`", refused)) == options
 
 
 def test_without_a_bandwidth_times_are_not_known(here: Path, run: Callable[..., str]) -> None:
