@@ -82,8 +82,8 @@ def callback(
     if many:
         from costtrace.trace import trace
 
-        made = trace(fn, *args, jit=jit, trips=loops, weights=where)
-        strategies.show(made.name, strategies.of_trace(made.name, config, made), options)
+        whole = trace(fn, *args, jit=jit, trips=loops, weights=where)
+        strategies.show(whole.name, strategies.of_trace(whole.name, config, whole), options)
         return
     made = profile(fn, *args, jit=jit, trips=loops, weights=where, strict=options["strict"])
     made.notes.extend(notes)
