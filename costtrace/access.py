@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 
 from costtrace.core import Op, Value
-from costtrace.region import FULL, Axis, Box, Region, Row, Some, box, shared, volume
+from costtrace.errors import UsageError
+from costtrace.region import FULL, Axis, Box, Region, Row, Some, axes_of, box, shared, volume
 from costtrace.rules import RULES
 
 View = Callable[[Op, int, Region], Region]
 """(op, which result, region asked of it) -> region of the first operand (of operand `which` for IDENTITY)."""
 
+Touch = Callable[[Op, Region], list[Region | bool]]
+"""(op, region asked of its first result) -> the region of each operand; False: not read at all."""
+F = TypeVar("F", View, Touch)
+
 VIEWS: dict[str, View] = {}
+TOUCHES: dict[str, Touch] = {}
 IDENTITY = ("copy", "copy_p", "stop_gradient", "optimization_barrier", "pvary", "pbroadcast", "reshard",
             "sharding_constraint", "layout_constraint", "device_put", "random_wrap", "random_unwrap", "name",
             "reduced_vary_cast_p", "vary_unreduced_cast_p", "preduced", "layout_cast", "tie", "pin", "unpin",
@@ -26,12 +33,21 @@ IDENTITY = ("copy", "copy_p", "stop_gradient", "optimization_barrier", "pvary", 
 """Views whose result k is operand k."""
 
 
-def view(*primitives: str) -> Callable[[View], View]:
-    def register(f: View) -> View:
-        VIEWS.update(dict.fromkeys(primitives, f))
+def _entered(table: dict[str, F], primitives: tuple[str, ...]) -> Callable[[F], F]:
+    """Registers a function in `table`. Raises UsageError where the primitive has an entry already."""
+
+    def register(f: F) -> F:
+        for primitive in primitives:
+            if primitive in table:
+                raise UsageError(f"primitive {primitive!r} is in access.py twice: remove one of the two")
+            table[primitive] = f
         return f
 
     return register
+
+
+def view(*primitives: str) -> Callable[[View], View]:
+    return _entered(VIEWS, primitives)
 
 
 @view(*IDENTITY)
@@ -68,7 +84,7 @@ def reshape(op: Op, k: int, region: Region) -> Region:
     source, shape = op.inputs[0].shape, op.outputs[0].shape
     if isinstance(region, Some) or (op.params.get("dimensions") and op.primitive == "reshape"):
         return _anywhere(op, region, shape, op.inputs[0].size)
-    out: list[tuple[int, int] | Row | None] = []
+    out: list[Axis] = []
     i = j = 0
     while i < len(source) or j < len(shape):
         i0, j0, a, b = i, j, 1, 1
@@ -131,8 +147,8 @@ def slice_(op: Op, k: int, region: Region) -> Region:
 
 
 def _shifted(x: Value, part: Value, starts: tuple[int, ...], region: Region) -> Region:
-    asked = region if isinstance(region, tuple) else (None,) * len(x.shape)
-    axes: list[tuple[int, int] | Row | None] = []
+    asked = axes_of(region, len(x.shape))
+    axes: list[Axis] = []
     for s, n, whole, a in zip(starts, part.shape, x.shape, asked, strict=True):
         s = int(s)  # jnp.split hands numpy's integers on
         if a is None:
@@ -163,7 +179,7 @@ def dynamic_slice(op: Op, k: int, region: Region) -> Region:
 def transpose(op: Op, k: int, region: Region) -> Region:
     if not isinstance(region, tuple):
         return region
-    axes: list[tuple[int, int] | Row | None] = [None] * len(region)
+    axes: list[Axis] = [None] * len(region)
     for d, p in enumerate(op.params["permutation"]):
         axes[p] = region[d]
     return tuple(axes)
@@ -191,25 +207,16 @@ def split(op: Op, k: int, region: Region) -> Region:
 def unstack(op: Op, k: int, region: Region) -> Region:
     if isinstance(region, Some):
         return region
-    axes = list(region if isinstance(region, tuple) else (None,) * len(op.outputs[k].shape))
+    axes = list(axes_of(region, len(op.outputs[k].shape)))
     axes.insert(op.params["axis"], (k, k + 1))
     return box(op.inputs[0].shape, tuple(axes))
 
 
 # -- what is touched by ops that do move data
 
-Touch = Callable[[Op, Region], list[Region | bool]]
-"""(op, region asked of its first result) -> the region of each operand; False: not read at all."""
-
-TOUCHES: dict[str, Touch] = {}
-
 
 def touch(*primitives: str) -> Callable[[Touch], Touch]:
-    def register(f: Touch) -> Touch:
-        TOUCHES.update(dict.fromkeys(primitives, f))
-        return f
-
-    return register
+    return _entered(TOUCHES, primitives)
 
 
 def touched(op: Op, regions: list[Region]) -> list[Region | bool]:
@@ -274,7 +281,7 @@ def concatenate(op: Op, region: Region) -> list[Region | bool]:
 def pad(op: Op, region: Region) -> list[Region | bool]:
     """Negative padding crops; what is cropped is not read."""
     x, out = op.inputs[0], op.outputs[0]
-    asked = region if isinstance(region, tuple) else (None,) * len(x.shape)
+    asked = axes_of(region, len(x.shape))
     axes: list[tuple[int, int] | None] = []
     for a, n, whole, (lo, _, hole) in zip(asked, x.shape, out.shape, op.params["padding_config"], strict=True):
         first, last = a if isinstance(a, tuple) else (0, whole)
@@ -366,7 +373,7 @@ def overwritten(op: Op, region: Region) -> list[Region | bool]:
         new = shared(x.shape, region, changed)
         if new is False:
             return [region, *([False] * (len(op.inputs) - 1))]
-        left = asked - volume(x.shape, new)  # type: ignore[arg-type]
+        left = asked - volume(x.shape, new)
     else:
         left = asked - min(asked, updated(op))
     kept: Region | bool = Some(left, hash((id(op), "kept", region)), fixed=True) if left else False

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from costtrace.access import TOUCHES, UPDATES, touched, updated
 from costtrace.core import Frame, Op, Trace, Value
-from costtrace.region import FULL, Region, Some, volume
+from costtrace.region import FULL, Region, Some, of_axes, volume
 from costtrace.rules import RULES
 from costtrace.storage import Piece, Storage
 
@@ -325,7 +325,7 @@ def _without(p: Piece) -> Region:
     if p.region is FULL or isinstance(p.region, Some):
         return p.region
     rest = p.region[len(p.lead) :]
-    return FULL if all(a is None for a in rest) else rest
+    return of_axes(rest)
 
 
 def _add(touches: Touches, p: Piece, repeat: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 
@@ -42,6 +42,16 @@ CELLS = 200_000
 """Cells of the grid on which a union of boxes is measured exactly; above it, the sum capped at the whole."""
 
 
+def axes_of(region: Region, rank: int) -> Box:
+    """An axis each: those of a box; of FULL, and of Some, whose places are not known, all of every axis."""
+    return region if isinstance(region, tuple) else (None,) * rank
+
+
+def of_axes(axes: Box) -> Region:
+    """The box of these axes, or FULL where all of every axis is in it."""
+    return FULL if all(a is None for a in axes) else axes
+
+
 def box(shape: tuple[int, ...], axes: Box) -> Region:
     """The box, or FULL where it covers the array."""
     out: list[Axis] = []
@@ -50,13 +60,13 @@ def box(shape: tuple[int, ...], axes: Box) -> Region:
             out.append(None if a[0] <= 0 and a[1] >= n else (int(a[0]), int(a[1])))  # numpy's integers end here
         else:
             out.append(a)
-    return FULL if all(a is None for a in out) else tuple(out)
+    return of_axes(tuple(out))
 
 
-def shared(shape: tuple[int, ...], a: Region, b: Box) -> Region | bool:
+def shared(shape: tuple[int, ...], a: Region, b: Box) -> Region | Literal[False]:
     """The part of region `a` (FULL or a box) that lies in the box `b`; False where there is none."""
     axes: list[Axis] = []
-    for x, y, n in zip(a if isinstance(a, tuple) else (None,) * len(shape), b, shape, strict=True):
+    for x, y, n in zip(axes_of(a, len(shape)), b, shape, strict=True):
         if not isinstance(x, tuple) or not isinstance(y, tuple):
             axes.append(y if x is None else x)
             continue
@@ -68,7 +78,7 @@ def shared(shape: tuple[int, ...], a: Region, b: Box) -> Region | bool:
 
 def without(shape: tuple[int, ...], a: Region, b: Box) -> list[Region]:
     """The boxes of region `a` (FULL or a box) outside the box `b`; a row of a loop is never split."""
-    left: list[Axis] = list(a) if isinstance(a, tuple) else [None] * len(shape)
+    left: list[Axis] = list(axes_of(a, len(shape)))
     if any(isinstance(x, Row) and y is not None for x, y in zip(left, b, strict=True)):
         return [a]
     out: list[Region] = []

@@ -13,7 +13,7 @@ from functools import partial
 
 from costtrace.access import UPDATES, VIEWS, place, source, span, updated
 from costtrace.core import Carry, Frame, Op, Trace, Value
-from costtrace.region import FULL, Axis, Box, Region, Row, Some, box, shared, volume, without
+from costtrace.region import FULL, Axis, Region, Row, Some, axes_of, box, of_axes, shared, volume, without
 
 DOTS = ("dot_general", "ragged_dot_general", "scaled_dot")
 """A transpose that only these read is folded into them."""
@@ -121,14 +121,14 @@ class Storage:
         i = lead.index(c.loop)
         if isinstance(region, Some):
             return [(c.start, region, lead[:i] + lead[i + 1 :])]
-        axes = region if isinstance(region, tuple) else (None,) * (len(lead) + len(c.inner.shape))
+        axes = axes_of(region, len(lead) + len(c.inner.shape))
         at = axes[i]
         row = at if isinstance(at, tuple) else (0, c.loop.trips)
         rest = (*axes[:i], *axes[i + 1 :])
         outer = lead[:i] + lead[i + 1 :]
         out: list[tuple[Value, Region, tuple[Frame, ...]]] = []
         if row[0] == 0 or c.inner in handed:
-            out.append((c.start, FULL if all(a is None for a in rest) else rest, outer))
+            out.append((c.start, of_axes(rest), outer))
         if row[1] > 1 and c.inner not in handed:
             span = (max(row[0] - 1, 0), row[1] - 1)
             out.append((c.end, (*axes[:i], span, *axes[i + 1 :]), lead))
@@ -247,15 +247,15 @@ def _updated(op: Op, region: Region, lead: tuple[Frame, ...]) -> tuple[list[Piec
     v, trips = op.outputs[0], math.prod(loop.trips for loop in lead)
     changed = place(op)
     if changed is not None and not isinstance(region, Some):
-        axes = region if isinstance(region, tuple) else (None,) * (len(lead) + len(v.shape))
+        axes = axes_of(region, len(lead) + len(v.shape))
         front, rest = axes[: len(lead)], axes[len(lead) :]
         new = shared(v.shape, rest, changed)
         if new is False:
             return [], [region]
-        written = (*front, *(new if isinstance(new, tuple) else (None,) * len(v.shape)))
-        left = [(*front, *(r if isinstance(r, tuple) else (None,) * len(v.shape)))
+        written = (*front, *axes_of(new, len(v.shape)))
+        left = [(*front, *axes_of(r, len(v.shape)))
                 for r in without(v.shape, rest, changed)]  # fmt: skip
-        return [Piece(v, _plain(written), lead)], [_plain(r) for r in left]
+        return [Piece(v, of_axes(written), lead)], [of_axes(r) for r in left]
     around = span(op)
     within = region[len(lead) :] if isinstance(region, tuple) else region.within if region is not FULL else None
     if around is not None and within is not None and shared(v.shape, within, around) is False:
@@ -270,10 +270,6 @@ def _updated(op: Op, region: Region, lead: tuple[Frame, ...]) -> tuple[list[Piec
     ] if asked > fresh else []
 
 
-def _plain(axes: Box) -> Region:
-    return FULL if all(a is None for a in axes) else axes
-
-
 def _invariant(p: Piece) -> Piece:
     """A root from outside a loop is the same in all its trips: no axis for them."""
     if not p.lead:
@@ -285,7 +281,7 @@ def _invariant(p: Piece) -> Piece:
     region = p.region
     if region is not FULL and not isinstance(region, Some):
         axes = (*(region[i] for i in kept), *region[len(p.lead) :])
-        region = FULL if all(a is None for a in axes) else axes
+        region = of_axes(axes)
     return Piece(p.root, region, tuple(p.lead[i] for i in kept))
 
 
@@ -316,11 +312,11 @@ def _under(lead: tuple[Frame, ...], region: Region, f: Callable[[Region], Region
         return f(region)
     axes = region if region is not FULL else (None,) * (len(lead) + 1)
     front, rest = axes[: len(lead)], axes[len(lead) :]
-    inner = f(FULL if all(a is None for a in rest) else rest)
+    inner = f(of_axes(rest))
     if isinstance(inner, Some):
         return inner
     axes = (*front, *(inner if inner is not FULL else (None,) * len(into.shape)))
-    return FULL if all(a is None for a in axes) else axes
+    return of_axes(axes)
 
 
 def _crossed(v: Value, region: Region, lead: tuple[Frame, ...]) -> tuple[Region, tuple[Frame, ...]]:
@@ -336,7 +332,7 @@ def _crossed(v: Value, region: Region, lead: tuple[Frame, ...]) -> tuple[Region,
         return Some(region.count, region.token, region.repeat), lead
     if isinstance(region, Some):
         return region, (*lead, loop)
-    axes = region if isinstance(region, tuple) else (None,) * (len(lead) + len(v.shape))
+    axes = axes_of(region, len(lead) + len(v.shape))
     front, rest = axes[: len(lead)], axes[len(lead) :]
     if edge.kind == "row":
         if loop in lead:

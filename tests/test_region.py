@@ -14,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import costtrace
+from costtrace import access
 from costtrace.core import Frame
+from costtrace.errors import UsageError
 from costtrace.region import FULL, Row, Some, box, volume
 
 SHAPES = st.lists(st.integers(0, 5), min_size=0, max_size=3).map(tuple)
@@ -87,3 +89,9 @@ def test_what_is_read_is_what_the_result_depends_on(fn: Any) -> None:
         needed += not np.array_equal(base, np.asarray(fn(jnp.asarray(y))))
     found = costtrace.profile(lambda x: fn(x) + 1, jax.ShapeDtypeStruct(x.shape, "int32")).total.bytes_fused
     assert found == 4 * (needed + math.prod(base.shape))
+
+
+def test_a_primitive_has_one_entry_in_a_table() -> None:
+    for register, taken in ((access.view, "reshape"), (access.touch, "gather")):
+        with pytest.raises(UsageError, match=f"primitive '{taken}' is in access.py twice: remove one of the two"):
+            register(taken)(lambda *_: None)
