@@ -18,6 +18,7 @@ from typing import Any
 
 from costtrace.chipfile import ChipFile, Conflict, Number
 from costtrace.errors import UsageError
+from costtrace.grid import Grid
 
 COMPARED = ("bfloat16", "float8_e4m3fn", "int8", "float4_e2m1fn", "float32", "float64")
 # What a dtype without hardware of its own runs as: complex products are counted as real FLOPs already.
@@ -38,6 +39,8 @@ class Chip:
     notes: tuple[str, ...] = ()
     missing: dict[str, str] = field(default_factory=dict)
     path: str = ""
+    grids: dict[tuple[str, str], Grid] = field(default_factory=dict)
+    """(kind, dtype) -> measured rates by size, of a file that costtrace calibrate wrote."""
 
     def __repr__(self) -> str:
         return f"Chip({self.name!r}, {len(self.numbers)} numbers)"
@@ -197,7 +200,9 @@ def _read(path: Path, shown: str = "") -> Chip:
     read = ChipFile(path, shown)
     head = read.head
     words = (head.name, head.title, head.vendor, head.kind)
-    return Chip(*words, read.numbers, tuple(head.aliases), head.topology, tuple(head.notes), head.missing, shown)
+    return Chip(
+        *words, read.numbers, tuple(head.aliases), head.topology, tuple(head.notes), head.missing, shown, read.grids
+    )
 
 
 def _plain(name: str) -> str:

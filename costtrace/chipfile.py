@@ -17,7 +17,7 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
-from costtrace import units
+from costtrace import grid, units
 from costtrace.errors import ChipError, UsageError
 
 TAGS = {"M": "measured", "D": "derived", "S": "from a document"}
@@ -67,10 +67,12 @@ SECTIONS: dict[str, dict[str, str]] = {
     "link": {"count": "link", "bandwidth": "B/s", "latency": "s", "pod": "chip"},
     "host": {"bandwidth": "B/s"},
     "scale_out": {"bandwidth": "B/s"},
+    "overhead": {"dispatch": "s", "launch": "s", "trip": "s"},
     "power": {"tdp": "W"},
     "price": {"on_demand": "USD/h"},
     "efficiency": dict.fromkeys((*MATRIX, "hbm"), "1"),
 }
+KINDS = ("tpu", "gpu", "cpu")
 FIXES = {
     "source": 'add source = "who says so, page or table, address"',
     "tag": 'add tag = "S", "D" or "M"',
@@ -80,7 +82,8 @@ FIXES = {
     "name": 'add name = "mychip"',
     "title": 'add title = "Vendor and product"',
     "vendor": 'add vendor = "who makes it"',
-    "kind": 'add kind = "tpu" or "gpu"',
+    "kind": 'add kind = "tpu", "gpu" or "cpu"',
+    "points": "add points = [[size, ..., seconds, spread], ...]",
     "text": 'add text = "author, page, address"',
 }
 
@@ -107,6 +110,15 @@ class _Source(msgspec.Struct, forbid_unknown_fields=True):
     date: str
 
 
+class _Grid(msgspec.Struct, forbid_unknown_fields=True):
+    kind: str
+    tag: str
+    source: str
+    points: list[list[float]]
+    dtype: str = ""
+    date: str = ""
+
+
 class _Head(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     title: str
@@ -117,6 +129,7 @@ class _Head(msgspec.Struct, forbid_unknown_fields=True):
     notes: list[str] = []
     sources: dict[str, _Source] = {}
     missing: dict[str, str] = {}
+    grid: list[_Grid] = []
 
 
 _CONFLICT = _Conflict.__struct_fields__
@@ -170,8 +183,8 @@ class ChipFile:
         except tomllib.TOMLDecodeError as e:
             self._not_toml(str(e))
         self.head = self._convert({k: v for k, v in document.items() if k not in SECTIONS}, _Head)
-        if self.head.kind not in ("tpu", "gpu"):
-            self._fail("", "", "kind", f'kind is {self.head.kind!r}: write kind = "tpu" or "gpu"')
+        if self.head.kind not in KINDS:
+            self._fail("", "", "kind", f"kind is {self.head.kind!r}: write {FIXES['kind'].removeprefix('add ')}")
         self.numbers: dict[str, Number] = {}
         for section in SECTIONS:  # the order of SECTIONS: peaks come before the measured shares of them
             entries = document.get(section, {})
@@ -182,6 +195,9 @@ class ChipFile:
                 self._number(section, key, entry)
         for place in self.head.missing:
             self._missing(place)
+        self.grids: dict[tuple[str, str], grid.Grid] = {}
+        for given in self.head.grid:
+            self._grid(given)
 
     def _number(self, section: str, key: str, entry: Any) -> None:
         known, place = SECTIONS[section], f"{section}.{key}"
@@ -217,7 +233,27 @@ class ChipFile:
                 at, value, known[key], e.value, e.tag, source, date, e.convention, e.derivation, conflicts
             )
 
-    def _source(self, section: str, key: str, e: _Entry) -> tuple[str, str]:
+    def _grid(self, g: _Grid) -> None:
+        """Rates by size: [[grid]] with kind, dtype, tag M, source, and points [size, ..., seconds, spread]."""
+        place = f"grid {g.kind} {g.dtype}".rstrip()
+        if g.kind not in grid.KINDS:
+            self._fail("grid", "", "", f"{place}: this kind is not known: {_nearest(g.kind, grid.KINDS)}")
+        if g.tag != "M":
+            self._fail("grid", "", "", f'{place} has tag {g.tag!r}: rates by size are measured: write tag = "M"')
+        source, date = self._source("grid", g.kind, g)
+        axes = grid.KINDS[g.kind]
+        if not g.points:
+            self._fail("grid", "", "", f"{place} has no points: leave it out")
+        for p in g.points:
+            if len(p) != len(axes) + 2 or any(size < 1 or size != int(size) for size in p[:-2]) or p[-2] <= 0:
+                fix = f"write [{', '.join(axes)}, seconds, spread], sizes whole and seconds above zero"
+                self._fail("grid", "", "", f"{place}: {p} is no point: {fix}")
+        points = tuple(grid.Point(tuple(int(n) for n in p[:-2]), p[-2], p[-1]) for p in g.points)
+        if len({p.sizes for p in points}) < len(points) or (g.kind, g.dtype) in self.grids:
+            self._fail("grid", "", "", f"{place} is given twice, whole or in part: keep one")
+        self.grids[g.kind, g.dtype] = grid.Grid(g.kind, g.dtype, points, source, date)
+
+    def _source(self, section: str, key: str, e: _Entry | _Grid) -> tuple[str, str]:
         """The source spelled out, and the date."""
         place = f"{section}.{key}"
         if not e.source.strip():

@@ -252,7 +252,7 @@ PLANTED = [
     ("convention =", 'conflicts = [{ value = "9 TB/s", source = "b", why = "c" }]\nconvention =', 13, "not in FLOP/s"),
     ("convention =", 'conflicts = [{ value = "9 TFLOP/s", source = "b" }]\nconvention =', 9, "conflicts has no why: a"),
     ('"60 TFLOP/s"', '"120 TFLOP/s"', 22, "efficiency.bfloat16 is 1.20 times the peak: it can be at most the peak"),
-    ('kind = "gpu"', 'kind = "cpu"', 4, "kind is 'cpu': write kind = \"tpu\" or \"gpu\""),
+    ('kind = "gpu"', 'kind = "npu"', 4, "kind is 'npu': write kind = \"tpu\", \"gpu\" or \"cpu\""),
     ('title = "A chip of mine"\n', "", 1, 'the file has no title: add title = "Vendor and product"'),
     ('kind = "gpu"', "kind = gpu", 4, "invalid value: mend the TOML there"),
 ]  # fmt: skip

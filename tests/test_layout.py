@@ -18,7 +18,7 @@ ORDER = """
     version errors units formula core rules/table rules/*
     region access storage doors dce fold kernel arguments flow walk trace lines
     fusion memory static useful summary grouping module/* profiler
-    chipfile chip roofline capacity scheme demand emulation publication
+    grid chipfile chip roofline launch shape capacity scheme demand emulation publication
     option weight model training serving checkpoint header claim
     dimension local placement plan mesh pipeline sharding
     figure diff subject budget timeline dataflow schema whatif advice
