@@ -39,6 +39,8 @@ from costtrace.option import Size as Size
 from costtrace.option import choice as choice
 from costtrace.option import configure, options
 from costtrace.option import option as option
+from costtrace.option import scale as scale
+from costtrace.option import scaled as scaled
 from costtrace.option import size as size
 from costtrace.weight import Stage as Stage
 from costtrace.weight import bind as bind
@@ -68,9 +70,12 @@ class Model:
         return options(self.config)
 
     def shown(self, config: Any) -> dict[str, Any]:
-        """{name: value} of the options, then of the config's properties: numbers that follow from them."""
+        """{name: value} of the options, quiet ones only where they are not the default, then of the config's
+        properties: numbers that follow from them."""
         follow = [name for name, value in vars(self.config).items() if isinstance(value, property)]
-        return {name: getattr(config, name) for name in (*self.options(), *follow)}
+        known = {name: field for name, field in self.options().items()
+                 if not field.metadata.get("quiet") or getattr(config, name) != field.default}  # fmt: skip
+        return {name: getattr(config, name) for name in (*known, *follow)}
 
     def configure(self, **values: Any) -> Any:
         """The config with `values`, as text or as what their option's parse gives; None leaves the default.

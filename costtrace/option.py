@@ -78,15 +78,30 @@ _READERS: dict[type, Reader] = {int: count, float: positive}
 _METAVARS: dict[Reader, str] = {count: "N", positive: "X", DTYPE: "DTYPE"}
 
 
-def option(default: Any, *, help: str, parse: Reader | None = None, metavar: str = "") -> Any:
+def option(default: Any, *, help: str, parse: Reader | None = None, metavar: str = "", quiet: bool = False) -> Any:
     """A field of a config dataclass, and an option on the command line: the field `text_tokens` is `--text-tokens`.
 
-    parse reads its text. By default a whole number must be 1 or more, a number with a fraction above 0.
+    parse reads its text. By default a whole number must be 1 or more, a number with a fraction above 0. quiet: the
+    option is not shown where it has its default.
     """
     parse = parse or _READERS.get(type(default), str)
     metavar = metavar or _METAVARS.get(parse, "TEXT")
-    metadata = {"help": help, "parse": parse, "metavar": metavar}
+    metadata = {"help": help, "parse": parse, "metavar": metavar, "quiet": quiet}
     return dataclasses.field(default=parse(str(default)), metadata=metadata)
+
+
+def scale() -> Any:
+    """The field `scale` of a config whose model can be made smaller for a small machine; see scaled()."""
+    return option(1.0, help="of depth and width, for a small machine: 0.125 is an eighth of both", quiet=True)
+
+
+def scaled(n: int, by: float, multiple: int = 1) -> int:
+    """A depth or a width `n` times `by`: the nearest multiple of `multiple`, at least one of it.
+
+    `multiple` is what the program cuts a width into: the width of a head, the groups of a norm. Numbers of the task
+    (tokens, pixels, vocabulary, channels of what comes in and goes out, experts) are not scaled.
+    """
+    return max(1, round(n * by / multiple)) * multiple
 
 
 def options(config: type[Any]) -> dict[str, dataclasses.Field[Any]]:

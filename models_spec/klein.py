@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from costtrace.model import DTYPE, Model, Size, Stage, option, param, scope, size, stack
+from costtrace.model import DTYPE, Model, Size, Stage, option, param, scale, scaled, scope, size, stack
 
 FLOAT = jnp.float32
 
@@ -34,6 +34,7 @@ class Config:
     text_tokens: int = option(512, help="prompt tokens, padding included")
     batch: int = option(1, help="images at once")
     dtype: str = option("bfloat16", help="of weights and activations", parse=DTYPE)
+    scale: float = scale()
 
 
 # What the stages share ------------------------------------------------------------------------------------------------
@@ -91,6 +92,12 @@ class Qwen3:
     head_dim: int = 128
     inner: int = 9728
     theta: float = 1e6
+    every: int = 9  # layers from one of the states that are given on to the next
+
+    def scaled(self, by):
+        heads, groups = scaled(self.kv_heads, by), self.heads // self.kv_heads
+        return replace(self, hidden=scaled(self.hidden, by, 64), heads=groups * heads, kv_heads=heads,
+                                   inner=scaled(self.inner, by, 64), every=scaled(self.every, by))  # fmt: skip
 
 
 def qwen3_rope(tokens, dims, dtype):
@@ -140,7 +147,7 @@ def qwen3_layer(x, rope, mask, dims):
         return x + y
 
 
-def text(ids, valid, dims=Qwen3(), outputs=3, every=9):
+def text(ids, valid, dims=Qwen3(), outputs=3):
     """Hidden states 9, 18 and 27 side by side: token ids and validity (b, s) -> (b, s, 7680)."""
     tokens = ids.shape[1]
     with scope("embed"):
@@ -151,7 +158,7 @@ def text(ids, valid, dims=Qwen3(), outputs=3, every=9):
         mask = causal[None, None, :, None, :] & (valid != 0)[:, None, None, None, :]
     states = []
     for i in range(outputs):
-        x = stack(every, lambda x: qwen3_layer(x, rope, mask, dims), x, name="layers", first=every * i)
+        x = stack(dims.every, lambda x: qwen3_layer(x, rope, mask, dims), x, name="layers", first=dims.every * i)
         states.append(x)
     with scope("output"):
         return lax.concatenate(states, 2)
@@ -159,8 +166,8 @@ def text(ids, valid, dims=Qwen3(), outputs=3, every=9):
 
 # Diffusion transformer ------------------------------------------------------------------------------------------------
 
-HIDDEN, HEADS, HEAD_DIM, MLP = 3072, 24, 128, 9216
-DOUBLE_BLOCKS, SINGLE_BLOCKS, LATENT_CHANNELS, CONTEXT = 5, 20, 128, 7680
+HIDDEN, HEAD_DIM, MLP, LATENT_CHANNELS = 3072, 128, 9216, 128
+DOUBLE_BLOCKS, SINGLE_BLOCKS = 5, 20
 ROPE_AXES, ROPE_WIDTH, ROPE_THETA, TIME_WIDTH = 4, 32, 2000.0, 256
 
 
@@ -190,7 +197,7 @@ def rotated(x, table):
 
 def modulation(name, silu_vec, n):
     """n vectors (b, 1, hidden) that shift, scale and gate every token."""
-    return jnp.split(linear(name, silu_vec, n * HIDDEN)[:, None, :], n, -1)
+    return jnp.split(linear(name, silu_vec, n * silu_vec.shape[-1])[:, None, :], n, -1)
 
 
 def modulated_norm(x, shift, scale):
@@ -200,13 +207,14 @@ def modulated_norm(x, shift, scale):
     return wide.astype(x.dtype) * (1 + scale) + shift
 
 
-def heads_of(x, i):
-    """q, k or v (i = 0, 1, 2) of a packed projection: (b, s, .) -> (b, s, 24, 128)."""
-    return x[..., i * HIDDEN : (i + 1) * HIDDEN].reshape(*x.shape[:2], HEADS, HEAD_DIM)
+def heads_of(x, i, hidden):
+    """q, k or v (i = 0, 1, 2) of a packed projection: (b, s, .) -> (b, s, h, 128)."""
+    return x[..., i * hidden : (i + 1) * hidden].reshape(*x.shape[:2], -1, HEAD_DIM)
 
 
 def double_block(x, mods, table):
     """Image and text tokens with weights of their own, attending to each other; x {"txt", "img"}: (b, s, hidden)."""
+    hidden, mlp = x["img"].shape[-1], x["img"].shape[-1] * MLP // HIDDEN
 
     def each(part, f):
         out = {}
@@ -218,26 +226,26 @@ def double_block(x, mods, table):
 
     def feed_forward(stream):
         with scope("up"):
-            wide = linear(f"{stream}_mlp/0", y[stream], 2 * MLP)
+            wide = linear(f"{stream}_mlp/0", y[stream], 2 * mlp)
         with scope("silu"):
-            narrow = silu(wide[..., :MLP]) * wide[..., MLP:]
+            narrow = silu(wide[..., :mlp]) * wide[..., mlp:]
         with scope("down"):
-            return linear(f"{stream}_mlp/2", narrow, HIDDEN)
+            return linear(f"{stream}_mlp/2", narrow, hidden)
 
     def qk_norm(stream):
-        names = (f"{stream}_attn/norm/query_norm", f"{stream}_attn/norm/key_norm")
-        return [rms_norm(name, heads_of(qkv[stream], i)) for i, name in enumerate(names)]
+        names = [f"{stream}_attn/norm/{name}_norm" for name in ("query", "key")]
+        return [rms_norm(name, heads_of(qkv[stream], i, hidden)) for i, name in enumerate(names)]
 
     y = each("norm", lambda stream: modulated_norm(x[stream], *mods[stream][:2]))
-    qkv = each("qkv", lambda stream: linear(f"{stream}_attn/qkv", y[stream], 3 * HIDDEN))
+    qkv = each("qkv", lambda stream: linear(f"{stream}_attn/qkv", y[stream], 3 * hidden))
     qk = each("qk_norm", qk_norm)
     with scope("rope"):
         q, k = (rotated(lax.concatenate([qk["txt"][i], qk["img"][i]], 1), table) for i in (0, 1))
     with scope("attention"):
-        v = lax.concatenate([heads_of(qkv["txt"], 2), heads_of(qkv["img"], 2)], 1)
+        v = lax.concatenate([heads_of(qkv["txt"], 2, hidden), heads_of(qkv["img"], 2, hidden)], 1)
         joint, tokens = attention(q, k, v), x["txt"].shape[1]
         y = {"txt": joint[:, :tokens], "img": joint[:, tokens:]}
-    y = each("proj", lambda stream: linear(f"{stream}_attn/proj", y[stream], HIDDEN))
+    y = each("proj", lambda stream: linear(f"{stream}_attn/proj", y[stream], hidden))
     x = each("gate", lambda stream: x[stream] + mods[stream][2] * y[stream])
     y = each("norm", lambda stream: modulated_norm(x[stream], *mods[stream][3:5]))
     y = each("mlp", feed_forward)
@@ -246,39 +254,39 @@ def double_block(x, mods, table):
 
 def single_block(x, mods, table):
     """Attention and feed-forward side by side, one projection in and one out; x (b, s, hidden)."""
-    shift, scale, gate = mods
+    (shift, scale, gate), hidden, mlp = mods, x.shape[-1], x.shape[-1] * MLP // HIDDEN
     with scope("norm"):
         y = modulated_norm(x, shift, scale)
     with scope("linear1"):
-        y = linear("linear1", y, 3 * HIDDEN + 2 * MLP)
+        y = linear("linear1", y, 3 * hidden + 2 * mlp)
     with scope("qk_norm"):
-        q, k = rms_norm("norm/query_norm", heads_of(y, 0)), rms_norm("norm/key_norm", heads_of(y, 1))
+        q, k = (rms_norm(f"norm/{name}_norm", heads_of(y, i, hidden)) for i, name in enumerate(("query", "key")))
     with scope("rope"):
         q, k = rotated(q, table), rotated(k, table)
     with scope("attention"):
-        attended = attention(q, k, heads_of(y, 2))
+        attended = attention(q, k, heads_of(y, 2, hidden))
     with scope("silu"):
-        narrow = silu(y[..., 3 * HIDDEN : 3 * HIDDEN + MLP]) * y[..., 3 * HIDDEN + MLP :]
+        narrow = silu(y[..., 3 * hidden : 3 * hidden + mlp]) * y[..., 3 * hidden + mlp :]
     with scope("linear2"):
-        y = linear("linear2", lax.concatenate([attended, narrow], 2), HIDDEN)
+        y = linear("linear2", lax.concatenate([attended, narrow], 2), hidden)
     with scope("gate"):
         return x + gate * y
 
 
-def dit(x, x_ids, context, context_ids, t, dt):
+def dit(x, x_ids, context, context_ids, t, dt, hidden=HIDDEN, blocks=(DOUBLE_BLOCKS, SINGLE_BLOCKS)):
     """One Euler step: image tokens (b, s, 128), positions (b, s, 4), time (b,), step () -> the next image tokens."""
     with scope("embed"):
-        vec = linear("time_in/out_layer", silu(linear("time_in/in_layer", time_embedding(t), HIDDEN)), HIDDEN)
-        streams = {"txt": linear("txt_in", context, HIDDEN), "img": linear("img_in", x, HIDDEN)}
+        vec = linear("time_in/out_layer", silu(linear("time_in/in_layer", time_embedding(t), hidden)), hidden)
+        streams = {"txt": linear("txt_in", context, hidden), "img": linear("img_in", x, hidden)}
         table = rope_table(lax.concatenate([context_ids, x_ids], 1))
     with scope("modulation"):
         vec = silu(vec)
         double = {stream: modulation(f"double_stream_modulation_{stream}", vec, 6) for stream in streams}
         single = modulation("single_stream_modulation", vec, 3)
-    streams = stack(DOUBLE_BLOCKS, lambda s: double_block(s, double, table), streams, name="double")
+    streams = stack(blocks[0], lambda s: double_block(s, double, table), streams, name="double")
     with scope("join"):
         y = lax.concatenate([streams["txt"], streams["img"]], 1)
-    y = stack(SINGLE_BLOCKS, lambda y: single_block(y, single, table), y, name="single")
+    y = stack(blocks[1], lambda y: single_block(y, single, table), y, name="single")
     with scope("final"):
         shift, scale = modulation("final_layer/adaLN_modulation", vec, 2)
         y = modulated_norm(y[:, context.shape[1] :], shift, scale)
@@ -346,26 +354,26 @@ def doubled(x):
     return x.reshape(b, 2 * height, 2 * width, c)
 
 
-def vae(z, mean, variance):
+def vae(z, mean, variance, scale=1):
     """Latent (b, H/16, W/16, 128), with the batch-norm buffers that undo its normalisation, -> image (b, H, W, 3)."""
     with scope("in"):
         z = unpatched(z * lax.sqrt(variance + 1e-4) + mean)
-        x = conv("conv_in", conv("post_quant_conv", z, z.shape[-1], 1), 512)
+        x = conv("conv_in", conv("post_quant_conv", z, z.shape[-1], 1), scaled(512, scale, 32))
     with scope("mid"):
         with scope("res_0"):
-            x = res_block("mid/block_1", x, 512)
+            x = res_block("mid/block_1", x, x.shape[-1])
         with scope("attention"):
             x = mid_attention("mid/attn_1", x)
         with scope("res_1"):
-            x = res_block("mid/block_2", x, 512)
+            x = res_block("mid/block_2", x, x.shape[-1])
     for i, (level, channels) in enumerate(UP):
         with scope(f"up{i}"):
-            for j in range(3):
+            for j in range(scaled(3, scale)):
                 with scope(f"res_{j}"):
-                    x = res_block(f"up/{level}/block/{j}", x, channels)
+                    x = res_block(f"up/{level}/block/{j}", x, scaled(channels, scale, 32))
             if level:
                 with scope("upsample"):
-                    x = conv(f"up/{level}/upsample", doubled(x), channels)
+                    x = conv(f"up/{level}/upsample", doubled(x), x.shape[-1])
     with scope("out"):
         with scope("norm"):
             x = silu(group_norm("norm_out", x))
@@ -375,22 +383,17 @@ def vae(z, mean, variance):
 
 def stages(config):
     b, height, width = config.batch, config.res.height // 16, config.res.width // 16
-    array = functools.partial(jax.ShapeDtypeStruct, dtype=config.dtype)
-    whole = functools.partial(jax.ShapeDtypeStruct, dtype="int32")
-    tokens, image = config.text_tokens, height * width
-    step = (
-        array((b, image, LATENT_CHANNELS)),
-        whole((b, image, ROPE_AXES)),
-        array((b, tokens, CONTEXT)),
-        whole((b, tokens, ROPE_AXES)),
-        array((b,)),
-        array(()),
-    )
-    latent = (array((b, height, width, LATENT_CHANNELS)), array((LATENT_CHANNELS,)), array((LATENT_CHANNELS,)))
+    array, whole = (functools.partial(jax.ShapeDtypeStruct, dtype=dtype) for dtype in (config.dtype, "int32"))
+    tokens, image, s = config.text_tokens, height * width, config.scale
+    encoder, hidden, ids = Qwen3().scaled(s), scaled(HIDDEN, s, HEAD_DIM), whole((b, tokens))
+    denoise = functools.partial(dit, hidden=hidden, blocks=(scaled(DOUBLE_BLOCKS, s), scaled(SINGLE_BLOCKS, s)))
+    x, context = array((b, image, LATENT_CHANNELS)), array((b, tokens, 3 * encoder.hidden))
+    step = (x, whole((b, image, ROPE_AXES)), context, whole((b, tokens, ROPE_AXES)), array((b,)), array(()))
+    latent = (array((b, height, width, LATENT_CHANNELS)), *[array((LATENT_CHANNELS,))] * 2)
     return [
-        Stage("text", text, (whole((b, tokens)), whole((b, tokens))), dtype=config.dtype),
-        Stage("dit", dit, step, calls=config.steps, dtype=config.dtype, depth=2),
-        Stage("vae", vae, latent, dtype=config.dtype),
+        Stage("text", functools.partial(text, dims=encoder), (ids, ids), dtype=config.dtype),
+        Stage("dit", denoise, step, calls=config.steps, dtype=config.dtype, depth=2),
+        Stage("vae", functools.partial(vae, scale=s), latent, dtype=config.dtype),
     ]
 
 

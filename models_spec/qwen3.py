@@ -21,14 +21,14 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.nn import silu
 
-from costtrace.model import DTYPE, Model, Stage, choice, option, param, scope, stack
+from costtrace.model import DTYPE, Model, Stage, choice, option, param, scale, scaled, scope, stack
 
 FLOAT = jnp.float32
 VOCAB, HEAD_DIM, THETA = 151936, 128, 1e6
@@ -47,6 +47,11 @@ class Dims:
     tied: bool = False
     experts: int = 0
     chosen: int = 0
+
+    def scaled(self, by):
+        heads, groups = scaled(self.kv_heads, by), self.heads // self.kv_heads
+        return replace(self, hidden=scaled(self.hidden, by, 64), inner=scaled(self.inner, by, 64),
+                                   layers=scaled(self.layers, by), heads=groups * heads, kv_heads=heads)  # fmt: skip
 
 
 SIZES = {
@@ -69,6 +74,7 @@ class Config:
     batch: int = option(8, help="prompts at once")
     routing: str = option("balanced", help="of tokens to experts", parse=choice(*ROUTING), metavar="|".join(ROUTING))
     dtype: str = option("bfloat16", help="of weights, activations and cache", parse=DTYPE)
+    scale: float = scale()
 
     @property
     def cache(self) -> int:
@@ -218,12 +224,12 @@ def forward(tokens, at, keys, values, dims, routing):
 def unwritten(config):
     """FLOPs that a step of decode spends on places not yet written, the mean of all steps: `decode` - 1 places in the
     first step, none in the last."""
-    dims = SIZES[config.size]
+    dims = SIZES[config.size].scaled(config.scale)
     return 2 * HEAD_DIM * dims.heads * dims.layers * config.batch * (config.decode - 1)
 
 
 def stages(config):
-    dims, b = SIZES[config.size], config.batch
+    dims, b = SIZES[config.size].scaled(config.scale), config.batch
     cache = jax.ShapeDtypeStruct((dims.layers, b, config.cache, dims.kv_heads, HEAD_DIM), config.dtype)
     whole = functools.partial(jax.ShapeDtypeStruct, dtype="int32")
 

@@ -19,14 +19,14 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.nn import gelu, silu
 
-from costtrace.model import DTYPE, Model, Stage, choice, option, param, scope, stack
+from costtrace.model import DTYPE, Model, Stage, choice, option, param, scale, scaled, scope, stack
 
 FLOAT, HEAD_DIM = jnp.float32, 64
 RATE, SAMPLES, TAIL_S = 44100, 4096, 6  # samples per second, samples per latent, seconds beyond the clip
@@ -35,8 +35,7 @@ RATE, SAMPLES, TAIL_S = 44100, 4096, 6  # samples per second, samples per latent
 @dataclass(frozen=True)
 class Dims:
     """A stack of blocks. branches: attentions whose difference is taken; 1 is plain attention. silu: blocks with that
-    activation, the others have sin. chunk: tokens that attend to each other; 0 is a window of 17 on either side.
-    """
+    activation, others have sin. chunk: tokens that attend to each other; 0 is a window of 17 on either side."""
 
     width: int
     blocks: int
@@ -44,6 +43,11 @@ class Dims:
     branches: int = 2
     silu: int = 0
     chunk: int = 0
+
+    def scaled(self, by):
+        half = scaled(self.blocks // 2, by)  # an even number: blocks stand before and behind a shift, or differ
+        return replace(self, width=scaled(self.width, by, HEAD_DIM), inner=scaled(self.inner, by, HEAD_DIM),
+                                   blocks=2 * half, silu=min(scaled(self.silu, by), 2 * half - 1))  # fmt: skip
 
 
 MOST = {"medium": 4096, "small-music": 1292}  # latents
@@ -58,6 +62,7 @@ class Config:
     steps: int = option(8, help="sampling steps, each one forward of the DiT")
     batch: int = option(1, help="clips at once")
     dtype: str = option("bfloat16", help="of weights and activations", parse=DTYPE)
+    scale: float = scale()
 
     @property
     def asked(self) -> int:
@@ -150,24 +155,25 @@ def feed_forward(name, x, inner, act=silu):
 
 # Text encoder: T5Gemma, and the conditioner ---------------------------------------------------------------------------
 
-PROMPT, TEXT, LAYERS, TEXT_INNER, VOCAB, LONGEST_S = 256, 768, 12, 2048, 256000, 384
+PROMPT, VOCAB, LONGEST_S, TEXT = 256, 256000, 384, Dims(768, 12, 2048)
 
 
 def gemma_norm(name, x):
     return (normal(x, 1e-6) * (1 + param(name, x.shape[-1:]).astype(FLOAT))).astype(x.dtype)
 
 
-def t5_layer(x, rope, mask):
+def t5_layer(x, rope, mask, inner):
+    width = x.shape[-1]
     with scope("norm"):
         y = gemma_norm("pre_self_attn_layernorm", x)
     with scope("qkv"):
-        q, k, v = (linear(f"self_attn/{name}_proj", y, TEXT).reshape(*y.shape[:2], -1, HEAD_DIM) for name in "qkv")
+        q, k, v = (linear(f"self_attn/{name}_proj", y, width).reshape(*y.shape[:2], -1, HEAD_DIM) for name in "qkv")
     with scope("rope"):
         q, k = rotated(q, *rope), rotated(k, *rope)
     with scope("attention"):
         y = attention(q, k, v, mask, cap=50)
     with scope("o_proj"):
-        y = linear("self_attn/o_proj", y, TEXT)
+        y = linear("self_attn/o_proj", y, width)
     with scope("norm"):
         y = gemma_norm("post_self_attn_layernorm", y)
     with scope("residual"):
@@ -175,22 +181,22 @@ def t5_layer(x, rope, mask):
     with scope("norm"):
         y = gemma_norm("pre_feedforward_layernorm", x)
     with scope("mlp"):
-        y = gelu(linear("mlp/gate_proj", y, TEXT_INNER)) * linear("mlp/up_proj", y, TEXT_INNER)
-        y = linear("mlp/down_proj", y, TEXT)
+        y = gelu(linear("mlp/gate_proj", y, inner)) * linear("mlp/up_proj", y, inner)
+        y = linear("mlp/down_proj", y, width)
     with scope("norm"):
         y = gemma_norm("post_feedforward_layernorm", y)
     with scope("residual"):
         return x + y
 
 
-def text(ids, valid, seconds, padding, weight, bias):
+def text(ids, valid, seconds, padding, weight, bias, dims=TEXT):
     """Prompt ids and validity (b, 256), seconds (b,) -> the context (b, 257, 768), the last of it the seconds."""
     with scope("embed"):
-        table = param("embed_tokens", (VOCAB, TEXT))
-        x = table.at[ids].get(mode="promise_in_bounds", wrap_negative_indices=False) * math.sqrt(TEXT)
+        table = param("embed_tokens", (VOCAB, dims.width))
+        x = table.at[ids].get(mode="promise_in_bounds", wrap_negative_indices=False) * math.sqrt(dims.width)
         rope = rotation(ids.shape[1], HEAD_DIM // 2)
         mask = (valid != 0)[:, None, None, :]
-    x = stack(LAYERS, lambda x: t5_layer(x, rope, mask), x, name="layers")
+    x = stack(dims.blocks, lambda x: t5_layer(x, rope, mask, dims.inner), x, name="layers")
     with scope("norm"):
         x = gemma_norm("norm", x)
     with scope("conditioner"):
@@ -374,19 +380,19 @@ def codec(z, running_std, dims):
 def stages(config):
     array = functools.partial(jax.ShapeDtypeStruct, dtype=config.dtype)
     b, ids = config.batch, jax.ShapeDtypeStruct((config.batch, PROMPT), "int32")
-    x, time, context = array((b, config.latents, CHANNELS)), array((b,)), array((b, PROMPT + 1, TEXT))
+    encoder = TEXT.scaled(config.scale)
+    x, time, context = array((b, config.latents, CHANNELS)), array((b,)), array((b, PROMPT + 1, encoder.width))
     local, frequency = array((b, config.latents, LOCAL)), jax.ShapeDtypeStruct((HEAD_DIM // 4,), "float32")
     step = (x, time, time, x, context, local, frequency)
-    conditioner = (time, array((TEXT,)), array((256, TEXT)), array((TEXT,)))
-    denoise = functools.partial(dit, dims=DIT[config.preset])
-    decode = functools.partial(codec, dims=CODEC[config.preset])
+    conditioner = (time, array((encoder.width,)), array((256, encoder.width)), array((encoder.width,)))
+    denoise, decode = (functools.partial(fn, dims=some[config.preset].scaled(config.scale))
+                       for fn, some in ((dit, DIT), (codec, CODEC)))  # fmt: skip
     length = f"{config.seconds:g} s and {TAIL_S} s of tail are {config.asked} latents"
     if config.asked > config.latents:
         length += f", cut at {config.preset}'s {config.latents}: {config.latents * SAMPLES / RATE:.1f} s"
-    notes = (("length", length),)
     return [
-        Stage("text", text, (ids, ids, *conditioner), dtype=config.dtype),
-        Stage("dit", denoise, step, calls=config.steps, dtype=config.dtype, depth=2, notes=notes),
+        Stage("text", functools.partial(text, dims=encoder), (ids, ids, *conditioner), dtype=config.dtype),
+        Stage("dit", denoise, step, calls=config.steps, dtype=config.dtype, depth=2, notes=(("length", length),)),
         Stage("codec", decode, (x, array(())), dtype=config.dtype, depth=2),
     ]
 

@@ -8,7 +8,7 @@ import pytest
 
 from costtrace.errors import ShapeError, UsageError
 from costtrace.model import DTYPE, Model, Size, choice, option, size
-from costtrace.option import count, positive
+from costtrace.option import count, positive, scale, scaled
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,3 +70,30 @@ def test_readers() -> None:
     assert [count("1"), positive(".5"), positive("30")] == [1, 0.5, 30.0]
     assert size(1)("7x5") == Size(7, 5)
     assert str(Size(7, 5)) == "7x5"
+
+
+@pytest.mark.parametrize(
+    ("n", "by", "multiple", "found"),
+    [
+        (24, 0.125, 1, 3),
+        (5, 0.125, 1, 1),  # 0.6, and never none
+        (20, 0.125, 1, 2),  # 2.5 is rounded to even
+        (9728, 0.125, 64, 19 * 64),
+        (128, 0.125, 32, 32),  # 16 would not be one group of a norm
+        (3072, 1.0, 128, 3072),
+    ],
+)
+def test_a_scaled_size_is_a_whole_multiple_and_never_none(n: int, by: float, multiple: int, found: int) -> None:
+    assert scaled(n, by, multiple) == found
+
+
+@dataclasses.dataclass(frozen=True)
+class Smaller:
+    tokens: int = option(77, help="prompt tokens")
+    scale: float = scale()
+
+
+def test_a_quiet_option_is_shown_only_where_it_is_not_the_default() -> None:
+    model = Model("toy", Smaller, lambda config: [], "a toy")
+    assert model.shown(model.configure()) == {"tokens": 77}
+    assert model.shown(model.configure(scale="0.25")) == {"tokens": 77, "scale": 0.25}

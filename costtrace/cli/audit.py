@@ -53,6 +53,8 @@ def command_of(name: str) -> click.Command:
 
     def callback(**options: Any) -> None:
         config = found.configure(**{key: options.pop(key) for key in found.options()})
+        if getattr(config, "scale", 1.0) != 1.0:
+            raise UsageError(f"audit {name} --scale {config.scale}: claims are of the whole model: leave --scale out")
         _run(name, found, config, options)
 
     return click.Command(name, params=[*own, *OWN], callback=callback, help=f"Audit of {name}: {found.title}")
