@@ -1,12 +1,15 @@
 """What a change would save: a program's innermost parts, changed, priced again. Nothing is traced or compiled anew.
 
     int8:single/linear1,double/mlp    products with weights in int8 (activations stay as wide as they are)
-    w8:single/linear1                 weights in 8 bits, products as before
+    fp8:single/linear1                the same in float8, at the rate that the chip has for it
+    w8a16:single/linear1              weights in 8 bits, products as before
     fuse:norm,rope,gate               these scopes move nothing but arguments: done in the kernel before or after
+    flash:attention                   each of these scopes, with all in it, is one kernel
     hoist                             what is the same in every call of a stage is done in the first call only
-    hoist:dit                         the same in one stage
+    hoist:dit, hoist:to_kv,context    the same in one stage, or in these scopes
 
-A pattern without "/" names a scope at any depth; with "/" it is a path from the top, * for any one name. Two figures:
+A pattern without "/" names a scope at any depth; with "/" it is a path from the top, where * is any one name, and
+between two others none too: double/*/mlp is double/mlp and double/img/mlp. Two figures:
 `floor_s`, each stage as one kernel; `serial_s`, each innermost scope as one kernel, one after the other.
 """
 
@@ -27,7 +30,9 @@ from costtrace.summary import Profile
 from costtrace.timeline import leaves
 
 INPUTS = "(inputs)"
-KINDS = ("int8", "w8", "fuse", "hoist")
+NARROW = {"int8": "int8", "fp8": "float8_e4m3fn"}
+"""Kind -> the dtype that products with weights then have."""
+KINDS = (*NARROW, "w8a16", "fuse", "flash", "hoist")
 EIGHT = 8
 
 
@@ -59,13 +64,16 @@ class Program:
     parts: tuple[Part, ...]
     fused: dict[str, int]
     extra_bytes: int = 0
+    kernels: frozenset[tuple[str, str]] = frozenset()
+    """(stage, scope) of the parts that a change made one kernel each."""
 
     def floor_s(self, chip: Chip) -> float:
         """Each stage as one kernel, one stage after the other."""
-        work: dict[str, list[Cost]] = defaultdict(list)
-        for part in self.parts:
-            work[part.stage].append(part.cost)
-        return sum(roofline.times(sum(costs, Cost()), chip, self.fused[s]).seconds for s, costs in work.items())
+        return sum(self.stage_floor_s(stage, chip) for stage in self.fused)
+
+    def stage_floor_s(self, stage: str, chip: Chip) -> float:
+        cost = sum((part.cost for part in self.parts if part.stage == stage), Cost())
+        return roofline.times(cost, chip, self.fused[stage]).seconds
 
     def serial_s(self, chip: Chip) -> float:
         """Each innermost scope as one kernel, one after the other."""
@@ -91,30 +99,60 @@ def changed(text: str, stages: Sequence[Stage], whole: Program) -> Program:
     if kind not in KINDS:
         raise UsageError(f"--what-if {text}: there are {', '.join(KINDS)}, as in int8:double/mlp or fuse:norm,rope")
     if kind == "hoist":
-        return _hoisted(text, [s for s in stages if not wanted or s.name in wanted], whole)
+        return _hoisted(text, wanted, stages, whole)
     if not wanted:
         raise UsageError(f"--what-if {text}: name scopes, as in {kind}:double/mlp")
-    for name in wanted:
-        if not any(matches(part.scope, (name,)) for part in whole.parts):
-            raise UsageError(f"--what-if {text}: no scope is called {name}: costtrace MODEL --depth 3 lists them")
-    chosen = [matches(part.scope, wanted) for part in whole.parts]
+    _known(text, wanted, whole)
     if kind == "fuse":
-        given = {(s.name, b): n * s.calls for s in stages for (a, b), n in s.profile.traffic.items() if a == INPUTS}
-        parts = tuple(
-            replace(p, nbytes=min(p.nbytes, given.get((p.stage, p.scope), 0))) if hit else p
-            for p, hit in zip(whole.parts, chosen, strict=True)
-        )
-        return replace(whole, parts=parts)
+        return _fused(wanted, stages, whole)
+    if kind == "flash":
+        return _one_kernel(wanted, stages, whole)
     fused = dict(whole.fused)
-    parts_: list[Part] = []
-    for part, hit in zip(whole.parts, chosen, strict=True):
+    parts: list[Part] = []
+    for part in whole.parts:
+        hit = matches(part.scope, wanted)
         saved = narrower(part) if hit else 0
         fused[part.stage] -= saved
         cost = part.cost
-        if hit and kind == "int8" and part.weight_bytes:
-            cost = cost.replace(by_dtype={"int8": sum(cost.by_dtype.values())} if cost.by_dtype else {})
-        parts_.append(replace(part, cost=cost, nbytes=part.nbytes - saved, weight_bytes=part.weight_bytes - saved))
-    return Program(tuple(parts_), fused)
+        if hit and kind in NARROW and part.weight_bytes and cost.by_dtype:
+            cost = cost.replace(by_dtype={NARROW[kind]: sum(cost.by_dtype.values())})
+        parts.append(replace(part, cost=cost, nbytes=part.nbytes - saved, weight_bytes=part.weight_bytes - saved))
+    return replace(whole, parts=tuple(parts), fused=fused)
+
+
+def _known(text: str, wanted: Sequence[str], whole: Program) -> None:
+    """Raises UsageError where no scope has any of the names; of some that nothing has, `unmatched` tells."""
+    if len(unmatched(wanted, whole)) == len(wanted):
+        raise UsageError(f"--what-if {text}: no scope is called {wanted[0]}: costtrace MODEL --depth 3 lists them")
+
+
+def unmatched(names: Sequence[str], whole: Program) -> list[str]:
+    """The names that no scope has."""
+    return [name for name in names if not any(matches(part.scope, (name,)) for part in whole.parts)]
+
+
+def _fused(wanted: Sequence[str], stages: Sequence[Stage], whole: Program) -> Program:
+    given = {(s.name, b): n * s.calls for s in stages for (a, b), n in s.profile.traffic.items() if a == INPUTS}
+    return replace(whole, parts=tuple(
+        replace(p, nbytes=min(p.nbytes, given.get((p.stage, p.scope), 0))) if matches(p.scope, wanted) else p
+        for p in whole.parts
+    ))  # fmt: skip
+
+
+def _one_kernel(wanted: Sequence[str], stages: Sequence[Stage], whole: Program) -> Program:
+    """The outermost scopes of these names as one part each, which moves what crosses the scope's edge."""
+    edges = {(s.name, scope): s.calls * cost.bytes_fused for s in stages for scope, cost in s.profile.by_scope.items()}
+    found: dict[tuple[str, str], Part] = {}
+    for part in whole.parts:
+        above = outermost(part.scope, wanted)
+        place = part.stage, above if above is not None else part.scope
+        known = found.get(place, replace(part, scope=place[1], cost=Cost(), nbytes=0, weight_bytes=0))
+        found[place] = replace(known, cost=known.cost + part.cost, nbytes=known.nbytes + part.nbytes,
+                               weight_bytes=known.weight_bytes + part.weight_bytes)  # fmt: skip
+    made = {place for place in found if outermost(place[1], wanted) is not None}
+    parts = (replace(p, nbytes=min(p.nbytes, edges.get(place, p.nbytes))) if place in made else p
+             for place, p in found.items())  # fmt: skip
+    return replace(whole, parts=tuple(parts), kernels=whole.kernels | made)
 
 
 def narrower(part: Part) -> int:
@@ -130,13 +168,20 @@ def _bits(dtype: str) -> int:
 
 def matches(scope: str, patterns: Iterable[str]) -> bool:
     """True where a pattern names the scope or one that it lies in."""
-    names = scope.split("/")
-    above = ["/".join(names[: k + 1]) for k in range(len(names))]
-    for pattern in patterns:
-        where = above if "/" in pattern else names
-        if any(fnmatch.fnmatchcase(each, pattern) and each.count("/") == pattern.count("/") for each in where):
-            return True
-    return False
+    return outermost(scope, patterns) is not None
+
+
+def outermost(scope: str, patterns: Iterable[str]) -> str | None:
+    """The outermost scope that this one is or lies in and that a pattern names."""
+    names, some = scope.split("/"), tuple(patterns)
+    for k, name in enumerate(names):
+        path = "/".join(names[: k + 1])
+        for pattern in some:
+            each = path if "/" in pattern else name
+            forms = (pattern, pattern.replace("/*/", "/"))
+            if any(fnmatch.fnmatchcase(each, form) and each.count("/") == form.count("/") for form in forms):
+                return path
+    return None
 
 
 # What does not change from call to call
@@ -171,15 +216,17 @@ def _source(v: Value) -> Value:
     return v
 
 
-def _hoisted(text: str, stages: Sequence[Stage], whole: Program) -> Program:
-    if not stages:
-        raise UsageError(f"--what-if {text}: no stage of that name: write hoist, or hoist:STAGE")
+def _hoisted(text: str, wanted: Sequence[str], every: Sequence[Stage], whole: Program) -> Program:
+    stages = [stage for stage in every if stage.name in wanted] or list(every)
+    scopes = [name for name in wanted if name not in {stage.name for stage in every}]
+    if scopes:
+        _known(text, scopes, whole)
     parts, fused, extra = list(whole.parts), dict(whole.fused), whole.extra_bytes
     for stage in stages:
         again = stage.calls - 1
         if not again:
             continue
-        ops, prices = unchanging(stage), Prices()
+        ops, prices = [op for op in unchanging(stage) if not scopes or matches(op.scope, scopes)], Prices()
         inside = {id(op) for op in ops}
         cost: dict[str, list[Cost]] = defaultdict(list)
         weights: dict[str, dict[Value, int]] = defaultdict(dict)
@@ -199,12 +246,13 @@ def _hoisted(text: str, stages: Sequence[Stage], whole: Program) -> Program:
         for k, part in enumerate(parts):
             if part.stage != stage.name or part.scope not in cost:
                 continue
-            fewer = sum(weights[part.scope].values())
+            fewer = min(part.weight_bytes, sum(weights[part.scope].values()))
             fused[stage.name] -= fewer
             nbytes = part.nbytes - fewer if part.scope in mixed else part.nbytes // stage.calls
             less = _less(part.cost, sum(cost[part.scope], Cost()))
-            parts[k] = replace(part, cost=less, nbytes=max(0, nbytes), weight_bytes=max(0, part.weight_bytes - fewer))
-    return Program(tuple(parts), {s: max(0, n) for s, n in fused.items()}, extra)
+            parts[k] = replace(part, cost=less, nbytes=max(0, nbytes), weight_bytes=part.weight_bytes - fewer)
+    fused = {s: max(0, n) for s, n in fused.items()}
+    return replace(whole, parts=tuple(parts), fused=fused, extra_bytes=extra)
 
 
 def _less(cost: Cost, part: Cost) -> Cost:

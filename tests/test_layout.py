@@ -21,8 +21,8 @@ ORDER = """
     grid chipfile chip roofline launch shape capacity scheme demand emulation publication
     option weight model training serving checkpoint header claim
     dimension local placement plan mesh pipeline sharding
-    figure diff subject budget timeline dataflow schema whatif advice
-    target/* partition forced measure/* evidence/* verdict quote shortcut finding audit sweep
+    figure diff subject budget timeline dataflow schema whatif scenario
+    target/* partition forced measure/* evidence/* verdict quote shortcut finding audit advice sweep
     report/* cli/* __main__
 """.split()
 UPWARD = {  # methods by which a Profile shows itself; what profile() hands over where it must ask the compiler

@@ -11,7 +11,7 @@ import click
 
 from costtrace import model, roofline, serving
 from costtrace.chip import Chip
-from costtrace.cli import files, strategies
+from costtrace.cli import advise, files, strategies
 from costtrace.cli.shared import OPTIONS, Run, show
 from costtrace.core import Note
 from costtrace.errors import UsageError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def command(name: str) -> click.Command:
     """The command of the model called `name`, or of the MODEL in the file at that path."""
     found = model.find(name)
-    many = (*strategies.OPTIONS, strategies.TRAIN)
+    many = (*strategies.OPTIONS, strategies.TRAIN, advise.WHAT_IF)
     taken = {option.name for option in (*OPTIONS, *many)}
     if clash := sorted(taken & found.options().keys()):
         raise UsageError(f"model {found.name}: its option {clash[0]!r} is costtrace's own: give the field another name")
@@ -34,6 +34,10 @@ def command(name: str) -> click.Command:
 
     def callback(**options: Any) -> None:
         values = {key: options.pop(key) for key in found.options()}
+        if options["what_if"]:
+            files.refused(options, "with --what-if there is only a table")
+            advise.show(found, list(_product(values)), options)
+            return
         configs = [found.configure(**some) for some in _product(values)]
         if strategies.wanted(options):
             files.refused(options, "with --chips there is only a table")

@@ -40,3 +40,16 @@ def progress(quiet: bool = False) -> Iterator[Progress]:
     finally:
         if shown and drawn[0]:
             click.echo(f"\r{' ' * drawn[0]}\r", err=True, nl=False)
+
+
+@contextlib.contextmanager
+def working(label: str) -> Iterator[None]:
+    """Names on a terminal what takes a while, until it is done."""
+    shown = sys.stderr.isatty()
+    if shown:
+        click.echo(f"{label[:WIDTH]} ...", err=True, nl=False)
+    try:
+        yield
+    finally:
+        if shown:
+            click.echo(f"\r{' ' * (min(len(label), WIDTH) + 4)}\r", err=True, nl=False)

@@ -6,25 +6,33 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from costtrace import units
 from costtrace.advice import Advice
 from costtrace.chip import Chip
 from costtrace.report import table
 from costtrace.report.document import Document, plain, preamble
 from costtrace.report.table import Column, Table
 from costtrace.report.text import wrapped, written
+from costtrace.scenario import Seconds
 
 WIDEST = 36
 _COLUMNS = (
-    Column("share", "saves", "%"), Column("saved", "saves", "s"), Column("before", "of", "s"),
-    Column("floor", "floor saves", "s"), Column("kind", "what-if"), Column("scope", "where"), Column("what", "do"),
+    Column("saved", "saves", "s"), Column("share", "share", "%"), Column("floor", "at floor", "s"),
+    Column("predicted", "predicted", "s"), Column("kind", "what-if"), Column("scope", "where"), Column("what", "do"),
     Column("costs", "costs"),
 )  # fmt: skip
-TOLD = ("seconds of all calls, each innermost scope as one kernel, one after the other, on one chip; strategies: each "
-        "stage's floor plus its collectives, on all chips. Savings do not add up.")  # fmt: skip
+TOLD = ("seconds of all calls (of one item of a batch), on all chips, each innermost scope as one kernel, one after "
+        "the other, links after that; at floor: each stage as one kernel beside its links; strategies: each stage's "
+        "floor plus its links. Savings do not add up.")  # fmt: skip
+PREDICTED = ("predicted: what the chip's compiler says of each scope on one chip, changed as its modelled seconds "
+             "change; a kernel of one's own takes its modelled ones")  # fmt: skip
+HEADS = {"pays": "", "stands": "holds, and saves nothing more:", "no": "does not pay here:"}
 
 
-def document(model: str, config: Mapping[str, Any], chip: Chip, chips: int, some: Sequence[Advice]) -> Document:
-    """Every piece of advice, what pays first."""
+def document(
+    model: str, config: Mapping[str, Any], chip: Chip, chips: int, some: Sequence[Advice], now: Seconds
+) -> Document:
+    """Every piece of advice, what pays first; `now`: the seconds that it is held against."""
     return {
         **preamble(),
         "model": model,
@@ -32,10 +40,14 @@ def document(model: str, config: Mapping[str, Any], chip: Chip, chips: int, some
         "chip": chip.name,
         "chip_title": chip.title,
         "chips": chips,
+        "serial_s": now.serial,
+        "floor_s": now.floor,
+        "predicted_s": now.predicted,
         "rows": [
             {
                 "kind": a.kind, "scope": a.scope, "what": a.what, "before_s": a.before_s, "after_s": a.after_s,
-                "saved_s": a.saved_s, "share": a.share, "floor_saved_s": a.floor_saved_s, "holds": a.holds,
+                "saved_s": a.saved_s, "share": a.share, "floor_saved_s": a.floor_saved_s,
+                "predicted_saved_s": a.predicted_saved_s, "holds": a.holds, "verdict": a.verdict,
                 "costs": a.costs,
             }
             for a in some
@@ -55,24 +67,34 @@ def printed(doc: Document, form: str) -> str:
         return table.FORMATS[form](Table(_COLUMNS, [_cells(row) for row in rows]))
     config = ", ".join(f"{key} {written(value)}" for key, value in doc["config"].items())
     out = wrapped(f"{doc['model']}: {config}") + wrapped(f"on {doc['chips']} x {doc['chip_title']}, at peak rates")
-    for holds, head in ((True, ""), (False, "does not pay here:")):
-        some = [row for row in rows if row["holds"] is holds]
-        if some:
-            columns = tuple(c for c in _COLUMNS if c.key not in ("scope", "what", "costs"))
-            keys = [c.key for c in columns]
-            lines = table.text(Table(columns, [_cells(row, keys) for row in some])).splitlines()
+    now = [f"{units.text(doc['serial_s'], 's')} a kernel a scope", f"floor {units.text(doc['floor_s'], 's')}"]
+    now += [f"predicted {units.text(doc['predicted_s'], 's')}"] if doc["predicted_s"] is not None else []
+    out += wrapped(f"now: {', '.join(now)}")
+    left_out = {"scope", "what", "costs"} | (set() if doc["predicted_s"] is not None else {"predicted"})
+    columns = tuple(c for c in _COLUMNS if c.key not in left_out)
+    for verdict, head in HEADS.items():
+        some = [row for row in rows if row["verdict"] == verdict]
+        if some and verdict == "stands":
+            out += ["", head, *(line for row in some for line in wrapped(f"  {_told(row)}", "    "))]
+        elif some:
+            lines = table.text(Table(columns, [_cells(row, [c.key for c in columns]) for row in some])).splitlines()
             above = len(lines) - len(some)
             out += ["", *([head] if head else []), *(f"  {line}".rstrip() for line in lines[:above])]
             for line, row in zip(lines[above:], some, strict=True):
                 out.append(f"  {line}".rstrip())
-                told = ": ".join(part for part in (row["scope"].replace(",", ", "), row["what"]) if part)
-                out += wrapped(f"      {told}" + (f" ({row['costs']})" if row["costs"] else ""), "        ")
-    return "\n".join([*out, "", *wrapped(TOLD)])
+                out += wrapped(f"      {_told(row)}", "        ")
+    more = wrapped(PREDICTED) if doc["predicted_s"] is not None else []
+    return "\n".join([*out, "", *wrapped(TOLD), *more])
+
+
+def _told(row: Document) -> str:
+    told = ": ".join(part for part in (row["scope"].replace(",", ", "), row["what"]) if part)
+    return told + (f" ({row['costs']})" if row["costs"] else "")
 
 
 def _cells(row: Document, keys: Sequence[str] | None = None) -> list[Any]:
-    floor = "-" if row["floor_saved_s"] is None else row["floor_saved_s"]
+    floor, predicted = ("-" if row[key] is None else row[key] for key in ("floor_saved_s", "predicted_saved_s"))
     scope = row["scope"] if len(row["scope"]) <= WIDEST else f"{row['scope'][: WIDEST - 3]}..."
-    cells = {"share": row["share"], "saved": row["saved_s"], "before": row["before_s"], "floor": floor,
+    cells = {"saved": row["saved_s"], "share": row["share"], "floor": floor, "predicted": predicted,
              "kind": row["kind"], "scope": scope, "what": row["what"], "costs": row["costs"]}  # fmt: skip
     return [cells[key] for key in (keys or cells)]

@@ -187,13 +187,15 @@ ADVICE = _object(
         "chip": TEXT,
         "chip_title": TEXT,
         "chips": COUNT,
+        **_each(("serial_s", "floor_s"), SECONDS),
+        "predicted_s": _or_null(SECONDS),
         "rows": _list(
             _object(
                 {
-                    **_each(("kind", "scope", "what", "costs"), TEXT),
+                    **_each(("kind", "scope", "what", "costs", "verdict"), TEXT),
                     **_each(("before_s", "after_s"), SECONDS),
                     **_each(("saved_s", "share"), NUMBER),
-                    "floor_saved_s": _or_null(NUMBER),
+                    **_each(("floor_saved_s", "predicted_saved_s"), _or_null(NUMBER)),
                     "holds": TRUTH,
                 }
             )
