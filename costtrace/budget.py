@@ -89,7 +89,7 @@ def load(path: Path) -> Budget:
         read = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _Budget)
     except OSError as e:
         raise UsageError(f"{path}: {e.strerror}: give the path of a budget file") from None
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as e:
+    except (ValueError, RecursionError, msgspec.ValidationError) as e:
         raise UsageError(f"{path}: {e}: a budget has program, chip and [[limit]] tables") from None
     limits = []
     for number, table in enumerate(read.limit, 1):

@@ -14,7 +14,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Annotated, Any
+
+import msgspec
 
 from costtrace.errors import UsageError
 
@@ -42,6 +44,24 @@ BITS = {
     "F6_E2M3": 6,
     "F6_E3M2": 6,
 }
+
+
+METADATA = "__metadata__"
+"""Beside the tensors; it may hold anything and nothing is read of it."""
+MOST = 1 << 63
+"""Bytes that no file holds."""
+
+
+class _Index(msgspec.Struct):
+    weight_map: dict[str, str]
+
+
+class _Entry(msgspec.Struct):
+    """A tensor of the header."""
+
+    shape: list[Annotated[int, msgspec.Meta(ge=0)]]
+    dtype: str
+    data_offsets: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +92,14 @@ def read(path: str) -> dict[str, Tensor]:
     if where.suffix != ".json":
         return _header(where)
     try:
-        index = json.loads(where.read_text(encoding="utf-8"))["weight_map"]
-    except (ValueError, KeyError, TypeError):
-        raise UsageError(f"{path} is no index of a sharded checkpoint: it has no weight_map") from None
+        index = msgspec.json.decode(where.read_bytes(), type=_Index).weight_map
+    except (ValueError, RecursionError, OSError) as e:
+        raise UsageError(f"{path} is no index of a sharded checkpoint: {e}: it should have a weight_map") from None
     found: dict[str, Tensor] = {}
     for file in sorted(set(index.values())):
-        part = where.with_name(file)
+        if Path(file).is_absolute() or ".." in Path(file).parts or not Path(file).name or "\0" in file:
+            raise UsageError(f"{path} names {file!r}: the files of a checkpoint lie beside its index: mend the name")
+        part = where.parent / file
         if not part.is_file():
             raise UsageError(f"{path} names {file}, which is not beside it: put it there (its header is enough)")
         found |= _header(part)
@@ -87,21 +109,41 @@ def read(path: str) -> dict[str, Tensor]:
 
 
 def _header(path: Path) -> dict[str, Tensor]:
-    with path.open("rb") as file:
+    with _opened(path) as file:
         start = file.read(8)
         length = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
         if not 2 <= length <= LONGEST:
             raise UsageError(f"{path} is no safetensors file: its first eight bytes are no header's length")
         text = file.read(length)
+    if len(text) < length:
+        raise UsageError(f"{path} ends after {len(text)} bytes of its header of {length}: fetch it again")
     try:
-        entries: dict[str, Any] = json.loads(text)
-        return {
-            name: Tensor(name, tuple(map(int, entry["shape"])), entry["dtype"])
-            for name, entry in entries.items()
-            if name != "__metadata__"
-        }
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise UsageError(f"{path} is no safetensors file: its header is not the JSON of the format") from None
+        whole = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+        entries = {k: msgspec.json.decode(raw, type=_Entry) for k, raw in whole.items() if k != METADATA}
+    except (ValueError, RecursionError) as e:
+        raise UsageError(f"{path} is no safetensors file: its header is not the JSON of the format: {e}") from None
+    return {name: _tensor(path, name, entry) for name, entry in entries.items()}
+
+
+def _opened(path: Path) -> IO[bytes]:
+    try:
+        return path.open("rb")
+    except OSError as e:
+        raise UsageError(f"{path} cannot be read: {e.strerror}: mend its rights") from None
+
+
+def _tensor(path: Path, name: str, entry: _Entry) -> Tensor:
+    """Raises UsageError for a dtype that nobody knows, a size that no file has, or bytes that are not the shape's."""
+    found = Tensor(name, tuple(entry.shape), entry.dtype)
+    if found.dtype not in BITS:
+        raise UsageError(f"{path}: tensor {name!r} has dtype {found.dtype}: known are {', '.join(BITS)}")
+    if found.nbytes >= MOST:
+        raise UsageError(f"{path}: tensor {name!r} of shape {found.shape} is larger than any file: fetch it again")
+    if entry.data_offsets is not None and (held := entry.data_offsets[1] - entry.data_offsets[0]) != found.nbytes:
+        raise UsageError(
+            f"{path}: tensor {name!r} has {held} bytes, its shape and dtype take {found.nbytes}: fetch it again"
+        )
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,10 +230,13 @@ def mapping_of(path: str) -> dict[str, Any]:
     """The mapping in a JSON file: {program's path: name or names in the checkpoint}. Raises UsageError."""
     try:
         found = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as e:
+    except (OSError, ValueError, RecursionError) as e:
         raise UsageError(f"{path} is no mapping: {e}: write JSON, program's path to the checkpoint's name") from None
     if not isinstance(found, dict):
         raise UsageError(f'{path} is no mapping: write a JSON object, {{"block/{{n}}/up": "layers.{{n}}.w1"}}')
+    for weight, names in found.items():
+        if not isinstance(names, str) and not (isinstance(names, list) and all(isinstance(n, str) for n in names)):
+            raise UsageError(f"{path} is no mapping: {weight!r} is given {names!r}: write a name, or a list of names")
     return found
 
 

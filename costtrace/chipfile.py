@@ -182,6 +182,8 @@ class ChipFile:
             document = tomllib.loads(self.text)
         except tomllib.TOMLDecodeError as e:
             self._not_toml(str(e))
+        except RecursionError:
+            self._not_toml("tables or arrays nest too deep")
         self.head = self._convert({k: v for k, v in document.items() if k not in SECTIONS}, _Head)
         if self.head.kind not in KINDS:
             self._fail("", "", "kind", f"kind is {self.head.kind!r}: write {FIXES['kind'].removeprefix('add ')}")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from costtrace import model
+from costtrace import authored, model
 from costtrace.errors import CosttraceError, UsageError
 
 QUANTITIES = {
@@ -219,7 +219,8 @@ def load(path: str) -> Claims:
     if not Path(path).is_file():
         raise UsageError(f"no file {path}: give the path of a Python file with CLAIMS = Claims(...) in it")
     try:
-        found = runpy.run_path(path, run_name=f"costtrace_claims_{Path(path).stem}").get("CLAIMS")
+        with authored.running():
+            found = runpy.run_path(path, run_name=f"costtrace_claims_{Path(path).stem}").get("CLAIMS")
     except CosttraceError as e:
         raise UsageError(f"{path}: {e}") from None
     except Exception as e:  # the user's file may raise anything

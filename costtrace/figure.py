@@ -9,7 +9,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from costtrace import chip as chips
 from costtrace import roofline
@@ -157,11 +159,14 @@ def read(path: Path, chip: str | None = None) -> Figures:
         data = json.loads(text)
     except OSError as e:
         raise UsageError(f"{path}: {e.strerror}: give a saved JSON file, or a model") from None
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise FormatError(f"{path} is not JSON ({e}): save it with --format json") from None
     schema = data.get("schema") if isinstance(data, dict) else None
     if schema == PROFILE:
-        profile = Profile.from_json(text)
+        try:
+            profile = Profile.from_json(text)
+        except FormatError as e:
+            raise FormatError(f"{path}: {e}") from None
         return of_profiles(path.name, chips.load(chip or "v6e"), [(profile.name, 1, profile)])
     if schema != DOCUMENT or "stages" not in data:
         more = (
@@ -173,20 +178,55 @@ def read(path: Path, chip: str | None = None) -> Figures:
     return of_document(data, path.name, chip)
 
 
+class _Row(msgspec.Struct):
+    scope: str
+    cost: dict[str, int | dict[str, int] | None]
+
+    def known(self) -> Cost:
+        """What has no price is null, and its stage's status says so."""
+        return msgspec.convert({key: n for key, n in self.cost.items() if n is not None}, Cost)
+
+
+class _Part(msgspec.Struct):
+    name: str
+    calls: Annotated[int, msgspec.Meta(ge=0)]
+    peak_bytes: int
+    total: Cost
+    rows: list[_Row]
+    status: Literal["exact", "modelled", "unknown"]
+
+
+class _Note(msgspec.Struct):
+    kind: str
+    stage: str
+
+
+class _Document(msgspec.Struct):
+    """What is read of a document; report.document writes it, with more."""
+
+    model: str
+    chip: str
+    config: dict[str, Any]
+    stages: list[_Part]
+    notes: list[_Note]
+
+
 def of_document(data: Mapping[str, Any], title: str, chip: str | None = None) -> Figures:
     """The figures in a document of report.document, on its own chip or another. Raises FormatError."""
-    if data["by"] not in ("scope", "layer"):
-        raise FormatError(f"{title} has rows by {data['by']}: save it with --by scope")
+    if data.get("by") not in ("scope", "layer"):
+        raise FormatError(f"{title} has rows by {data.get('by')}: save it with --by scope")
+    try:
+        found = msgspec.convert(data, _Document)
+        rows = {part.name: {row.scope: row.known() for row in part.rows} for part in found.stages}
+    except msgspec.ValidationError as e:
+        raise FormatError(f"{title} is no whole document: {e}: save it again with --format json") from None
     stages = {}
-    for part in data["stages"]:
-        costs = {row["scope"]: Cost.from_dict(row["cost"]) for row in part["rows"]}
-        alone = {"stage": part["name"], "kind": "no-scopes"}
-        named = not any(alone.items() <= note.items() for note in data["notes"])
-        stages[part["name"]] = Stage(
-            part["calls"], part["peak_bytes"], Cost.from_dict(part["total"]), costs, costs, part["status"], named
-        )  # fmt: skip
-    config = ",".join(f"{k}={_plain(v)}" for k, v in data["config"].items())
-    return Figures(f"{title} ({data['model']}{config and ': ' + config})", chips.load(chip or data["chip"]), stages)
+    for part in found.stages:
+        costs = rows[part.name]
+        named = not any((note.stage, note.kind) == (part.name, "no-scopes") for note in found.notes)
+        stages[part.name] = Stage(part.calls, part.peak_bytes, part.total, costs, costs, part.status, named)
+    config = ",".join(f"{k}={_plain(v)}" for k, v in found.config.items())
+    return Figures(f"{title} ({found.model}{config and ': ' + config})", chips.load(chip or found.chip), stages)
 
 
 def _plain(value: Any) -> str:

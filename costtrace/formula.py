@@ -17,6 +17,17 @@ from typing import Any
 
 from costtrace.errors import UsageError
 
+SHOWN = 200
+BITS = 4096
+"""Of the largest power: 2 ** 4096 is far beyond any count, and 9 ** 9 ** 9 takes longer than anyone waits."""
+
+
+def _power(a: Any, b: Any) -> Any:
+    whole = not isinstance(a, float) and not isinstance(b, float)
+    if whole and abs(b) * max(abs(a.numerator).bit_length(), a.denominator.bit_length()) > BITS:
+        raise ValueError(f"{a} ** {b} has more than {BITS} bits")
+    return a**b
+
 
 def _quotient(a: Any, b: Any) -> Any:
     whole = isinstance(a, int | Fraction) and isinstance(b, int | Fraction)
@@ -30,7 +41,7 @@ OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Div: _quotient,
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
+    ast.Pow: _power,
     ast.USub: operator.neg,
     ast.UAdd: operator.pos,
     ast.Lt: operator.lt,
@@ -48,10 +59,11 @@ def value(text: str, names: Mapping[str, Any], place: str = "formula") -> Any:
     """The number (or truth) that `text` is; a whole number is an int. Raises UsageError with `place` if it is none."""
     try:
         found = _value(_tree(text), {**FUNCTIONS, **names})
-    except (SyntaxError, ValueError, TypeError, ZeroDivisionError, OverflowError) as e:
-        said = e.msg if isinstance(e, SyntaxError) else e
+    except (SyntaxError, ValueError, TypeError, ArithmeticError, RecursionError, MemoryError) as e:
+        said = e.msg if isinstance(e, SyntaxError) else e or "it nests too deep"
+        shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
         raise UsageError(
-            f"{place}: {text!r} is no formula: {said}: write arithmetic, like 2 * tokens * width"
+            f"{place}: {shown!r} is no formula: {said}: write arithmetic, like 2 * tokens * width"
         ) from None
     except KeyError as e:
         name = str(e.args[0])
@@ -102,7 +114,10 @@ def _value(node: ast.AST, names: Mapping[str, Any]) -> Any:
         if found is None:
             raise ValueError(f"{ast.unparse(node)} is not there")
     elif isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
-        found = OPERATORS[type(node.op)](_value(node.left, names), _value(node.right, names))
+        ends = [_value(node.left, names), _value(node.right, names)]
+        if not all(isinstance(end, int | float | Fraction) for end in ends):
+            raise ValueError(f"{ast.unparse(node)} is not of numbers")
+        found = OPERATORS[type(node.op)](*ends)
     elif isinstance(node, ast.UnaryOp) and type(node.op) in OPERATORS:
         found = OPERATORS[type(node.op)](_value(node.operand, names))
     elif isinstance(node, ast.Compare):

@@ -5,9 +5,11 @@ No tensor is read.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -127,9 +129,30 @@ def _orbax(path: str) -> Any:
         orbax = importlib.import_module("orbax.checkpoint")
     except ImportError:
         raise UsageError(f"{path} is an orbax checkpoint: pip install orbax-checkpoint to read its header") from None
-    made = orbax.StandardCheckpointer().metadata(found)
+    try:
+        with _quiet():
+            made = orbax.StandardCheckpointer().metadata(found)
+    except Exception as e:  # orbax may raise anything
+        said = str(e).partition("\n")[0]
+        raise UsageError(
+            f"{path}: orbax cannot read its metadata: {type(e).__name__}: {said}: give a whole checkpoint"
+        ) from e
     made = getattr(made, "item_metadata", made)
-    return getattr(made, "tree", made)
+    tree = getattr(made, "tree", made)
+    if tree is None or not _orbax_leaves(tree):
+        raise UsageError(f"{path}: its metadata names no array: give the folder of one step's item, whole")
+    return tree
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """orbax warns of what it does not find where the error says it too."""
+    log = logging.getLogger("absl")
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before
 
 
 def _orbax_leaves(tree: Any) -> list[tuple[str, Any]]:

@@ -33,6 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from costtrace import authored
 from costtrace.errors import CosttraceError, UsageError
 from costtrace.option import DTYPE as DTYPE
 from costtrace.option import Size as Size
@@ -167,7 +168,8 @@ def _checked(stages: Callable[[Any], list[Stage]], place: str) -> Callable[[Any]
     @functools.wraps(stages)
     def checked(config: Any) -> list[Stage]:
         try:
-            made = stages(config)
+            with authored.running():
+                made = stages(config)
         except CosttraceError:
             raise
         except Exception as e:  # a spec may raise anything
@@ -185,7 +187,8 @@ def _checked(stages: Callable[[Any], list[Stage]], place: str) -> Callable[[Any]
 def _loaded(load: Callable[[], Any], place: str) -> Any:
     """What `load` gives. Raises UsageError where the author's code fails, with its line."""
     try:
-        return load()
+        with authored.running():
+            return load()
     except Exception as e:  # a spec may raise anything
         raise UsageError(
             f"{_at(e, place)} failed while it was loaded: {type(e).__name__}: {_first(e)}: mend it there"

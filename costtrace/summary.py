@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
 
 from costtrace.core import EXACT, MODELLED, UNKNOWN, Cost, Note
 from costtrace.errors import FormatError
@@ -69,6 +71,28 @@ class Row:
     """False where bytes_fused and bytes_scoped are not defined (the row is no kernel)."""
     largest: Array | None = None
     """The largest array that an op in the row makes; None where rows are no scopes."""
+
+
+Status = Literal["exact", "modelled", "unknown"]
+
+
+class _Saved(msgspec.Struct):
+    """A profile in JSON; tuples are in the order of the dataclasses' fields."""
+
+    name: str
+    status: Status
+    parameters: int
+    useful_flops: int
+    total: Cost
+    notes: list[tuple[str, str, str]]
+    peak: tuple[int, str, str, list[tuple[str, int]], list[tuple[tuple[int, ...], int, int]]]
+    largest: dict[str, tuple[tuple[int, ...], str, int]]
+    records: list[tuple[str, str, str, str, Status, int, int, Cost]]
+    traffic: list[tuple[str, str, int]]
+    lines: dict[str, Cost]
+    scopes: dict[str, Cost]
+    instances: dict[str, int]
+    weights: dict[str, Cost]
 
 
 @dataclass
@@ -158,22 +182,21 @@ class Profile:
         try:
             data = json.loads(text)
             found = data.get("schema") if isinstance(data, dict) else None
-        except ValueError as e:
+        except (ValueError, RecursionError) as e:
             raise FormatError(f"not a saved profile: {e}") from None
         if found != SCHEMA:
             raise FormatError(
                 f"this profile has schema {found!r}, this costtrace reads {SCHEMA!r}: save it again with this version"
             )
-        peak = data["peak"]
+        try:
+            saved = msgspec.convert(data, _Saved)
+        except msgspec.ValidationError as e:
+            raise FormatError(f"no whole profile: {e}: save it again with to_json") from None
         return cls(
-            data["name"], Cost.from_dict(data["total"]), data["status"], [Note(*n) for n in data["notes"]],
-            data["parameters"], Peak(
-                peak[0], peak[1], peak[2], [(a, b) for a, b in peak[3]], [(tuple(s), b, n) for s, b, n in peak[4]]),
-            [Record.of(*r[:-1], Cost.from_dict(r[-1])) for r in data["records"]],
-            {k: Cost.from_dict(c) for k, c in data["scopes"].items()}, dict(data["instances"]),
-            {k: Cost.from_dict(c) for k, c in data["weights"].items()}, data["useful_flops"],
-            {k: Array(tuple(shape), dtype, n) for k, (shape, dtype, n) in data["largest"].items()},
-            {(a, b): n for a, b, n in data["traffic"]}, {k: Cost.from_dict(c) for k, c in data["lines"].items()},
+            saved.name, saved.total, saved.status, [Note(*n) for n in saved.notes], saved.parameters,
+            Peak(*saved.peak), [Record.of(*r) for r in saved.records], saved.scopes, saved.instances, saved.weights,
+            saved.useful_flops, {k: Array(*a) for k, a in saved.largest.items()},
+            {(a, b): n for a, b, n in saved.traffic}, saved.lines,
         )  # fmt: skip
 
     def _repr_html_(self) -> str:

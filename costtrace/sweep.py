@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from costtrace import capacity, model, roofline
+from costtrace import authored, capacity, model, roofline
 from costtrace import chip as chips
 from costtrace.chip import Chip
 from costtrace.core import Cost
@@ -69,6 +69,8 @@ def sweep(
         import joblib  # it takes 0.2 s
     except ImportError:
         raise UsageError("a sweep needs joblib: pip install joblib") from None
+    if not workers:
+        raise UsageError("--jobs 0: write how many processes, or -1 for one a core")
     if backend == "dask":
         _cluster()
     found: dict[int, list[Row]] = {}
@@ -91,7 +93,8 @@ def _cluster() -> None:
 
 
 def numbered(index: int, job: Job) -> tuple[int, list[Row]]:
-    return index, remembered(job)
+    with authored.prints_apart():  # also in a process of joblib's, whose stdout is the command's
+        return index, remembered(job)
 
 
 def remembered(job: Job) -> list[Row]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from costtrace import arguments
+from costtrace import arguments, authored
 from costtrace.core import FORWARD, UNKNOWN, Note, Trace
 from costtrace.doors import cudnn_traceable
 from costtrace.errors import CosttraceError, TraceError, UsageError
@@ -24,7 +24,7 @@ def jaxpr_of(fn: Callable[..., Any], args: tuple[Any, ...], jit: Mapping[str, An
 
     try:
         traced, arrays = arguments.closed_over(fn, args, jit)
-        with cudnn_traceable(), arguments.wide_types(args):
+        with authored.running(), cudnn_traceable(), arguments.wide_types(args):
             return jax.make_jaxpr(traced)(*arrays)
     except CosttraceError:
         raise

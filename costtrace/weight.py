@@ -184,6 +184,10 @@ def bind(stage: Stage, unroll: bool = False) -> tuple[Callable[..., Any], tuple[
 
     from costtrace.trace import jaxpr_of
 
+    if not callable(stage.forward):
+        raise UsageError(
+            f"stage {stage.name!r} has {stage.forward!r} for its function: write Stage(name, forward, args)"
+        )
     params: dict[str, Any] = {}
     apart = False
 

@@ -5,6 +5,7 @@ Exit codes: 0; 2 for what the user can mend (one line on stderr); 70 for a bug o
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import sys
@@ -14,16 +15,25 @@ from pathlib import Path
 
 import click
 
-from costtrace.cli.group import commands
+from costtrace import authored
+from costtrace.cli.group import Interrupted, commands
 from costtrace.errors import CosttraceError
 
 BUG = 70
+INTERRUPTED = 130
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What the system says where a disk is full, or a file at its limit."""
 TRACEBACK = "COSTTRACE_TRACEBACK"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line (by default the process's own) and returns its exit code."""
     argv = sys.argv[1:] if argv is None else list(argv)
+    with authored.prints_apart():
+        return _run(argv)
+
+
+def _run(argv: list[str]) -> int:
     threshold = gc.get_threshold()
     gc.set_threshold(100_000, *threshold[1:])  # tracing makes many objects that live on; looking for cycles takes 0.1 s
     try:
@@ -32,12 +42,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _failed(_usage(e), 2)
     except CosttraceError as e:
         return _failed(str(e), e.exit_code)
+    except (KeyboardInterrupt, Interrupted, click.Abort):
+        return _failed("interrupted", INTERRUPTED)
+    except OSError as e:
+        if e.errno not in FULL:
+            return _bug(e)
+        return _failed(f"{e.filename or 'the answer'} cannot be written: {e.strerror}: make room there", 2)
+    except MemoryError:
+        return _failed("out of memory: give the machine more, or the program fewer unrolled parts", 2)
     except Exception as e:  # noqa: BLE001  # the process's last handler: a bug, too, is said in one line
-        at = traceback.extract_tb(e.__traceback__)[-1]
-        where = f"{Path(at.filename).name}:{at.lineno}"
-        return _failed(f"a bug of costtrace, at {where}: {type(e).__name__}: {e} ({TRACEBACK}=1 shows more)", BUG)
+        return _bug(e)
     finally:
         gc.set_threshold(*threshold)
+
+
+def _bug(e: Exception) -> int:
+    at = traceback.extract_tb(e.__traceback__)[-1]
+    where = f"{Path(at.filename).name}:{at.lineno}"
+    return _failed(f"a bug of costtrace, at {where}: {type(e).__name__}: {e} ({TRACEBACK}=1 shows more)", BUG)
 
 
 def _usage(error: click.ClickException) -> str:

@@ -134,9 +134,8 @@ def dumped(target: str, options: Mapping[str, Any]) -> str:
     """The pages of a user's own HLO dump on each chip of --chip."""
     from costtrace import chip
     from costtrace.evidence import dump
-    from costtrace.evidence.compiled import compiled
     from costtrace.report.compiled import dumped as page
 
     path = Path(target)
-    some = [compiled(dump.answer(path, chip.load(name))) for name in options["chip"].split(",")]
+    some = [dump.compiled(path, chip.load(name)) for name in options["chip"].split(",")]
     return "\n\n".join(page(one, path.name, options["format"], options["depth"], options["top"]) for one in some)

@@ -9,6 +9,7 @@ import click
 
 from costtrace import chip as chips
 from costtrace.cli import argument, source
+from costtrace.cli.number import Number
 from costtrace.cli.shared import FORMAT
 from costtrace.cli.trace import bound
 from costtrace.errors import UsageError
@@ -36,15 +37,15 @@ OPTIONS: tuple[click.Parameter, ...] = (
     _option("--dim", multiple=True, metavar="NAME=N", help="The value of a size that --arg names."),
     _option("--trips", multiple=True, metavar="SCOPE=N", help="Trips of a loop whose count depends on data."),
     _option("--moduli", metavar="R|auto", help="r, or slices; auto: what 53 bits and the longest k need."),
-    _option("--convert", type=click.FloatRange(0), metavar="C", help="c_q: integer instructions a number and modulus."),
-    _option("--alpha", type=click.FloatRange(0), help="Low-precision products for one of float64."),
-    _option("--gamma", type=click.FloatRange(0), help="Integer instructions a result."),
+    _option("--convert", type=Number(0), metavar="C", help="c_q: integer instructions a number and modulus."),
+    _option("--alpha", type=Number(0), help="Low-precision products for one of float64."),
+    _option("--gamma", type=Number(0), help="Integer instructions a result."),
     _option("--tile", metavar="MxNxK", help="The matrix unit's tile."),
     _option("--longest-k", type=click.IntRange(1), metavar="K", help="Longer sums are split."),
-    _option("--beta", type=click.FloatRange(0), help="Bytes streamed for a converted number, over its 8."),
+    _option("--beta", type=Number(0), help="Bytes streamed for a converted number, over its 8."),
     _option("--deconstruction", type=click.Choice(list(DECONSTRUCTION)), default="overlapped", show_default=True,
             help="When inputs are converted: under the other work, before it, or beforehand and stored."),
-    _option("--recompute", type=click.FloatRange(1), default=1.0, show_default=True, metavar="X",
+    _option("--recompute", type=Number(1), default=1.0, show_default=True, metavar="X",
             help="How often each number is converted, where matrix units do not share it."),
     *(_option(f"--{name}", metavar="RATE", help=f"{what}, instead of the chip file's: '{sample}'.")
       for name, (what, sample) in RATES.items()),

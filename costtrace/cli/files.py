@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from costtrace import disk
 from costtrace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -84,18 +85,21 @@ WRITERS: dict[str, Callable[[Answer, Mapping[str, Any]], str]] = {
 def write(answers: Sequence[Answer], options: Mapping[str, Any]) -> None:
     """Writes every file that the options ask for; a page holds all answers, every other file one.
 
-    Raises UsageError where a file cannot be written, or would have to hold several answers.
+    Raises UsageError where a file cannot be written, or would have to hold several answers; then none is.
     """
+    texts: dict[str, str] = {}
     if options["html"]:
         from costtrace.report import html
 
-        _save("html", options["html"], html.page([(a.name, a.config, a.stages, a.depths, a.chip) for a in answers]))
+        page = html.page([(a.name, a.config, a.stages, a.depths, a.chip) for a in answers])
+        texts["html"] = page
     for option, text in WRITERS.items():
         if not options[option]:
             continue
         if len(answers) != 1:
             raise UsageError(f"--{option} holds one configuration on one chip, not {len(answers)}: ask for each alone")
-        _save(option, options[option], text(answers[0], options))
+        texts[option] = text(answers[0], options)
+    _save({option: options[option] for option in texts}, texts)
 
 
 def refused(options: Mapping[str, Any], why: str) -> None:
@@ -105,8 +109,18 @@ def refused(options: Mapping[str, Any], why: str) -> None:
             raise UsageError(f"--{option} {options[option]}: {why}: leave one of the two out")
 
 
-def _save(option: str, path: str, text: str) -> None:
+def _save(paths: Mapping[str, str], texts: Mapping[str, str]) -> None:
+    """All files or none."""
+    for option, path in paths.items():
+        if twice := [other for other in paths if other != option and Path(paths[other]) == Path(path)]:
+            raise UsageError(f"--{option} {path}: --{twice[0]} writes there too: give each a path of its own")
+        try:
+            disk.writable(path)
+        except OSError as e:
+            raise UsageError(f"--{option} {path}: {e.strerror}: give a path that can be written") from None
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        disk.write_all({paths[option]: text for option, text in texts.items()})
     except OSError as e:
-        raise UsageError(f"--{option} {path}: {e.strerror}: give a path that can be written") from None
+        raise UsageError(
+            f"{', '.join(paths.values())} cannot be written: {e.strerror}: make room there, or give another path"
+        ) from None

@@ -26,7 +26,12 @@ COMMANDS = {
     "setup": "costtrace.cli.setup",
 }
 """Command -> the module whose `command` it is."""
-INTERRUPTED = 130
+
+
+class Interrupted(Exception):
+    """Ctrl-C."""
+
+
 EPILOG = "Your own model: costtrace PATH.py, a file with a MODEL. Your own function: costtrace trace FILE.py:FUNCTION."
 
 
@@ -67,7 +72,7 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            raise click.exceptions.Exit(INTERRUPTED) from None
+            raise Interrupted from None  # click would print an empty line
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         from costtrace import model

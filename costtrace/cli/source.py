@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from costtrace import authored
 from costtrace.errors import CosttraceError, TraceError, UsageError
 
 
@@ -37,7 +38,8 @@ def module(place: str) -> ModuleType:
 
 def _run(place: str, load: Callable[[], Any]) -> None:
     try:
-        load()
+        with authored.running():
+            load()
     except ModuleNotFoundError as e:
         if e.name and f"{place}.".startswith(f"{e.name}."):
             raise UsageError(f"no module {place}: give FILE.py:FUNCTION, or MODULE:FUNCTION") from None
@@ -72,7 +74,8 @@ def arguments(found: ModuleType, target: str, maker: str) -> tuple[Any, ...]:
         raise UsageError(f"--args {maker}: it takes {taken}, so it cannot make the arguments of {target}: "
                          "write one that takes none and returns their tuple") from None  # fmt: skip
     try:
-        out = made()
+        with authored.running():
+            out = made()
     except CosttraceError:
         raise
     except Exception as e:  # the user's function may raise anything

@@ -9,6 +9,7 @@ import click
 
 from costtrace import model
 from costtrace.cli.audit import option_of
+from costtrace.cli.number import Number
 from costtrace.errors import UsageError
 from costtrace.report.output import FORMATS
 
@@ -17,7 +18,8 @@ OWN: tuple[click.Option, ...] = (
     click.Option(["--chip"], default="v6e", show_default=True, metavar="NAME[,NAME...]", help="Chips, or their files."),
     click.Option(["--chips"], default="1", show_default=True, metavar="N[,N...]", help="Numbers of chips."),
     click.Option(["--strategy"], metavar="NAME[,NAME...]", help="For several chips: the best of these; of all."),
-    click.Option(["--price"], type=float, metavar="USD", help="Per hour and chip, instead of the chip files'."),
+    click.Option(["--price"], type=Number(0, min_open=True), metavar="USD",
+                 help="Per hour and chip, instead of the chip files'."),
     click.Option(["--jobs"], type=int, default=1, show_default=True, metavar="N", help="Processes; -1: one a core."),
     click.Option(["--backend"], type=click.Choice(BACKENDS), default="loky", show_default=True,
                  help="How joblib runs them; dask: on $DASK_SCHEDULER_ADDRESS, or a cluster of this machine."),
@@ -55,6 +57,9 @@ def _run(name: str, given: dict[str, list[str]], options: dict[str, Any]) -> Non
         click.echo(f"\r{done} of {of} configurations{'' if done < of else chr(10)}", err=True, nl=False)
 
     rows = sweep.sweep(jobs, options["jobs"], options["backend"], told if shown else None)
+    if rows and all(row["error"] for row in rows):
+        more = f" (and {len(rows) - 1} more configurations that fail)" if len(rows) > 1 else ""
+        raise UsageError(f"{rows[0]['error']}{more}")
     click.echo(report.printed(report.document(name, rows), options["format"]))
 
 

@@ -11,6 +11,7 @@ import click
 from costtrace.arguments import filled, name_of, weight_argument
 from costtrace.cli import argument, compiled, files, source, strategies
 from costtrace.cli.argument import Array
+from costtrace.cli.number import Number
 from costtrace.cli.shared import OPTIONS, Run, show
 from costtrace.core import Note
 from costtrace.errors import UsageError
@@ -38,7 +39,7 @@ OWN = (
     click.Option(["--grad"], is_flag=True, help="The gradient by the argument of --weights (a module's weights)."),
     click.Option(["--optimizer"], metavar="NAME",
                  help="The training step with its update by optax: sgd, momentum, adam or adamw. Means --grad."),
-    click.Option(["--step-time", "step_time"], type=float, metavar="SECONDS",
+    click.Option(["--step-time", "step_time"], type=Number(0, min_open=True), metavar="SECONDS",
                  help="A measured step, for MFU and HFU. Means --grad."),
 )  # fmt: skip
 

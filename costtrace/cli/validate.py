@@ -6,6 +6,7 @@ import click
 
 from costtrace.cli.shared import FORMAT
 from costtrace.cli.waiting import progress
+from costtrace.errors import UsageError
 
 
 @click.command()
@@ -25,6 +26,11 @@ def command(chip: str | None, model: str | None, spread: bool, format: str) -> N
         for row in measured.measurements()
         if (chip is None or row.chip in chip.split(",")) and (model is None or row.model in model.split(","))
     ]
+    if not rows:
+        raise UsageError(
+            f"no measurement of {model or 'any model'} on {chip or 'any chip'}: there are "
+            + ", ".join(sorted({f"{row.model} on {row.chip}" for row in measured.measurements()}))
+        )
     answers = cache.Answers()
     with progress() as told:
         found, left_out = validation.validated(rows, answers, spread, progress=told)

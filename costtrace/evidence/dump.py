@@ -7,6 +7,8 @@ from pathlib import Path
 
 from costtrace.chip import Chip
 from costtrace.errors import FormatError, PrivateDoorError, UsageError
+from costtrace.evidence.compiled import Compiled
+from costtrace.evidence.compiled import compiled as by_kernel
 from costtrace.target.compiler import Answer
 from costtrace.target.hlo import Module, parsed
 
@@ -21,9 +23,9 @@ def read(path: Path) -> Module:
         raise UsageError(
             f"{path}: {e.strerror}: give the path of an HLO dump (XLA_FLAGS=--xla_dump_to=FOLDER)"
         ) from None
-    if data[:1] == b"\n" or b"\0" in data[:4096]:
-        return parsed(_text(data, path))
     try:
+        if data[:1] == b"\n" or b"\0" in data[:4096]:
+            return parsed(_text(data, path))
         return parsed(data.decode())
     except UnicodeDecodeError:
         raise FormatError(f"{path} is neither HLO text nor an HLO proto: dump it with --xla_dump_hlo_as_text") from None
@@ -36,6 +38,17 @@ def answer(path: Path, chip: Chip) -> Answer:
     module = read(path)
     mesh = {"devices": module.partitions} if module.partitions > 1 else {}
     return Answer(chip, "", 0.0, {}, {}, "", False, mesh, _module=module)
+
+
+def compiled(path: Path, chip: Chip) -> Compiled:
+    """What `chip` makes of the module in a file. Raises FormatError where what it says does not hang together."""
+    try:
+        return by_kernel(answer(path, chip))
+    except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, AssertionError, RecursionError) as e:
+        raise FormatError(
+            f"{path}: the module cannot be followed ({type(e).__name__}: {e}): was it cut or edited? If it is as XLA "
+            "wrote it, this is a bug of costtrace: COSTTRACE_TRACEBACK=1 shows where"
+        ) from e
 
 
 def _text(data: bytes, path: Path) -> str:

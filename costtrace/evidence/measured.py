@@ -76,7 +76,7 @@ def load(path: Path) -> list[Measurement]:
     try:
         data = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _File)
         rows = [_measurement(row, data) for row in data.row]
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError, UsageError, ValueError) as e:
+    except (OSError, msgspec.ValidationError, UsageError, ValueError, RecursionError) as e:
         raise FormatError(f"measurements/{path.name}: {e}: mend the file") from None
     return rows
 

@@ -9,7 +9,7 @@ import functools
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -177,6 +177,7 @@ class Module:
     files: dict[int, str] = field(default_factory=dict)
 
 
+AGAIN = "dump the module again, as text and whole"
 _HEAD = re.compile(r"(ENTRY )?%?([\w.-]+) (?:\(.*\) -> .*)?\{$")
 _LINE = re.compile(r"\s+(ROOT )?%?([\w.-]+) = ")
 _OPCODE = re.compile(r"\s*([\w-]+)\(")
@@ -185,7 +186,7 @@ _COMMENT = re.compile(r"/\*.*?\*/")
 
 
 def parsed(text: str) -> Module:
-    """The module that HLO text describes. Raises FormatError where it is no HLO module."""
+    """The module that HLO text describes. Raises FormatError where it is no HLO module, or not a whole one."""
     lines = text.splitlines()
     head = next((line for line in lines if line.strip()), "")
     if not head.startswith("HloModule "):
@@ -205,13 +206,18 @@ def parsed(text: str) -> Module:
         elif line.startswith("}"):
             body = None
         elif (named := _LINE.match(line)) is not None:
-            instruction = _instruction(named[2], line[named.end() :])
+            try:
+                instruction = _instruction(named[2], line[named.end() :])
+            except (ValueError, IndexError) as e:
+                raise FormatError(f"HLO instruction {named[2]!r} cannot be read ({e}): {AGAIN}") from None
             body.instructions[instruction.name] = instruction
             body.root = instruction.name if named[1] else body.root
-    if entry is None:
-        raise FormatError("not a whole HLO module: no ENTRY computation; dump the module with all its computations")
+    if entry is None or body is not None:
+        what = "no ENTRY computation" if body is None else f"the text ends inside {body.name!r}"
+        raise FormatError(f"not a whole HLO module: {what}; dump the module with all its computations")
     for computation in computations.values():
         _elements(computation)
+        _whole(computation, computations)
         for instruction in computation:
             for name in dict.fromkeys(instruction.operands):
                 computation.users.setdefault(name, []).append(instruction)
@@ -224,6 +230,21 @@ def parsed(text: str) -> Module:
         int(partitions[1]) if partitions else 1,
         _files(lines),
     )
+
+
+CALLS = ("calls", "to_apply", "body", "condition", "true_computation", "false_computation", "branch_computations")
+
+
+def _whole(computation: Computation, computations: Mapping[str, Computation]) -> None:
+    """Raises FormatError where an instruction reads or calls what the module does not have."""
+    for i in computation:
+        if absent := [name for name in i.operands if name not in computation.instructions]:
+            raise FormatError(f"HLO instruction {i.name!r} reads {absent[0]!r}, which {computation.name!r} has not: "
+                              f"{AGAIN}")  # fmt: skip
+        if absent := [name for key in CALLS for name in i.called(key) if name not in computations]:
+            raise FormatError(f"HLO instruction {i.name!r} calls {absent[0]!r}, which is not in the module: {AGAIN}")
+        if i.opcode == "parameter" and not i.arguments.isdecimal():
+            raise FormatError(f"HLO parameter {i.name!r} has no number: {AGAIN}")
 
 
 def _elements(computation: Computation) -> None:
@@ -242,7 +263,7 @@ def _instruction(name: str, rest: str) -> Instruction:
     end = _closing(rest, 0) + 1 if rest.startswith("(") else rest.index(" ")
     found = _OPCODE.match(rest, end)
     if found is None:
-        raise FormatError(f"HLO instruction {name!r} cannot be read: {rest[:60]!r}; dump the module again as text")
+        raise FormatError(f"HLO instruction {name!r} cannot be read: {rest[:60]!r}; {AGAIN}")
     close = _closing(rest, found.end() - 1)
     arguments = rest[found.end() : close]
     operands = () if found[1] in ("parameter", "constant") else tuple(_names(arguments))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from costtrace import authored
 from costtrace.arguments import name_of
 from costtrace.doors import cudnn_traceable
 from costtrace.errors import CosttraceError, TraceError
@@ -51,7 +52,7 @@ def lowered(
 
     jitted = fn if hasattr(fn, "trace") and not jit else jax.jit(fn, **(jit or {}))
     try:
-        with cudnn_traceable(), _no_frames():
+        with authored.running(), cudnn_traceable(), _no_frames():
             donated = [info.donated for info in jax.tree.leaves(jitted.trace(*args).args_info)]
             exported = _exported(jitted, args, platform, [])
             artifact = bytes(exported.serialize())
