@@ -79,13 +79,13 @@ def test_a_bug_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert "Traceback (most recent call last)" in capsys.readouterr().err
 
 
-def test_an_interrupt_is_silent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupt_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def interrupted(names: object, form: str) -> str:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("costtrace.report.listing.models", interrupted)
     assert main(["models"]) == 130
-    assert capsys.readouterr() == ("", "")
+    assert capsys.readouterr() == ("", "costtrace: error: interrupted\n")
 
 
 def test_a_reader_that_leaves_is_no_error() -> None:
