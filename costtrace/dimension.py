@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from costtrace import routing
 from costtrace.core import BACKWARD, Op, Trace, Value
 
 Labels = tuple["int | None", ...]
@@ -23,6 +24,8 @@ class Dims:
     outputs: tuple[Labels, ...]
     summed: frozenset[int] = frozenset()
     halo: dict[int, int] = field(default_factory=dict)
+    beside: int | None = None
+    """The groups of a ragged product."""
 
 
 DIMS: dict[str, Callable[[Op], Dims]] = {}
@@ -41,17 +44,19 @@ def dims(*primitives: str) -> Callable[[Callable[[Op], Dims]], Callable[[Op], Di
     return register
 
 
-def of(op: Op) -> Dims:
-    """The labels of an op; elementwise where every array has one shape (or 1 in its place), else nothing can be cut."""
+def of(op: Op, routed: bool = False) -> Dims:
+    """The labels of an op; elementwise where every array has one shape (or 1 in its place), else nothing can be cut.
+    routed: it moves rows by an index that each chip can make of its own rows (routing.py)."""
     made = DIMS.get(op.primitive)
     if made is not None:
-        return made(op)
+        found = made(op)
+        return _carried(op, found) if routed else found
     shapes = [v.shape for v in (*op.inputs, *op.outputs) if v.shape]
     whole = tuple(max(sizes) for sizes in zip(*shapes, strict=False))
     if op.priced is not None or any(len(s) != len(whole) or any(n not in (1, m) for n, m in zip(s, whole, strict=True))
                                     for s in shapes):  # fmt: skip
         return opaque(op)
-    along = op.params.get(ALONG.get(op.primitive, ""), ())
+    along = () if routed else op.params.get(ALONG.get(op.primitive, ""), ())
     fixed = set(along) if isinstance(along, (tuple, list)) else {along}
 
     def labels(shape: tuple[int, ...]) -> Labels:
@@ -141,12 +146,34 @@ def dot(op: Op) -> Dims:
     return Dims((tuple(labels[0]), tuple(labels[1])), ((*range(len(batch[0])), *free),), summed)
 
 
-@dims("ragged_dot", "ragged_dot_general")
+@dims("ragged_dot_general")
 def ragged(op: Op) -> Dims:
-    """(m, k) x (g, k, n): rows lie in the order of their groups, so cutting the groups cuts the rows."""
-    if [len(v.shape) for v in op.inputs[:2]] != [2, 3]:
+    """(m, k) x (g, k, n): rows in the order of their groups. Cut by rows, each chip meets every group, unless the rows
+    have been sent to the chips that have their groups (`beside`). A ragged k makes a matrix for each group."""
+    numbers = op.params["ragged_dot_dimension_numbers"]
+    contract, batch = numbers.dot_dimension_numbers
+    if batch[0]:
         return opaque(op)
-    return Dims(((0, 1), (0, 1, 2), *opaque(op).inputs[2:]), ((0, 2),), frozenset({1}))
+    x, y = op.inputs[:2]
+    left: list[int | None] = [None] * len(x.shape)
+    right: list[int | None] = [None] * len(y.shape)
+    group = 0
+    for d in numbers.rhs_group_dimensions:
+        right[d] = group
+    label = 1
+    for d, e in zip(*contract, strict=True):
+        left[d] = right[e] = label
+        label += 1
+    summed = frozenset(range(1, label))
+    free: list[int | None] = []
+    for side in (left, right):
+        for d, known in enumerate(side):
+            if known is None:
+                side[d] = label
+                free.append(label)
+                label += 1
+    kept = () if numbers.rhs_group_dimensions else (group,)
+    return Dims((tuple(left), tuple(right), (group,)), ((*kept, *free),), summed, beside=group)
 
 
 @dims(*REDUCED)
@@ -198,27 +225,74 @@ def updated(op: Op) -> Dims:
     return Dims((labels, labels, *opaque(op).inputs[2:]), (labels,))
 
 
+@dims("top_k")
+def largest(op: Op) -> Dims:
+    x = op.inputs[0]
+    last = op.params.get("axis", len(x.shape) - 1) % len(x.shape)
+    kept = tuple(None if d == last else d for d in range(len(x.shape)))
+    return Dims((kept,), (kept, kept))
+
+
 @dims("gather")
 def gathered(op: Op) -> Dims:
     """Rows by index: result rows follow the indices, a table cut by rows gives sums with zeros, the rest stays."""
     numbers, sizes = op.params["dimension_numbers"], op.params["slice_sizes"]
     x, index, out = op.inputs[0].shape, op.inputs[1].shape, op.outputs[0].shape
-    offset, gone = list(numbers.offset_dims), set(numbers.collapsed_slice_dims)
-    if getattr(numbers, "operand_batching_dims", ()):
-        return opaque(op)
-    right: list[int | None] = [None] * len(out)
-    left: list[int | None] = [None] * len(x)
-    rows: list[int | None] = [None] * len(index)
-    for d, o in zip((d for d in range(len(x)) if d not in gone), offset, strict=True):
-        if sizes[d] == x[d]:
-            left[d] = right[o] = o
-    for d, o in enumerate(o for o in range(len(out)) if o not in offset):
-        rows[d] = right[o] = o
+    gone, batched = numbers.collapsed_slice_dims, numbers.operand_batching_dims
+    left, rows, right = _indexed(x, index, out, numbers.offset_dims, gone, batched, numbers.start_indices_batching_dims)
+    for d, o in zip((d for d in range(len(x)) if d not in (*gone, *batched)), numbers.offset_dims, strict=True):
+        if sizes[d] != x[d]:
+            left[d] = right[o] = None
     summed: frozenset[int] = frozenset()
     if len(gone) == 1 and tuple(numbers.start_index_map) == tuple(gone):
-        left[next(iter(gone))] = len(out)
+        left[gone[0]] = len(out)
         summed = frozenset({len(out)})
     return Dims((tuple(left), tuple(rows)), (tuple(right),), summed)
+
+
+@dims("scatter", "scatter-add", "scatter_add", "scatter_mul", "scatter_min", "scatter_max")
+def scattered(op: Op) -> Dims:
+    """The reverse: where the picked rows are cut, each chip has its own in a result of zeros, a part of a sum."""
+    numbers = op.params["dimension_numbers"]
+    x, index, update = (v.shape for v in op.inputs[:3])
+    gone, batched, window = numbers.inserted_window_dims, numbers.operand_batching_dims, numbers.update_window_dims
+    left, rows, right = _indexed(x, index, update, window, gone, batched, numbers.scatter_indices_batching_dims)
+    for d, o in zip((d for d in range(len(x)) if d not in (*gone, *batched)), window, strict=True):
+        if update[o] != x[d]:
+            left[d] = right[o] = None
+    held = set(left)
+    summed = frozenset(label for label in right if label is not None and label not in held)
+    return Dims((tuple(left), tuple(rows), tuple(right)), (tuple(left),), summed)
+
+
+def _indexed(
+    x: Sequence[int], index: Sequence[int], picked: Sequence[int], window: Sequence[int], gone: Sequence[int],
+    batched: Sequence[int], batches: Sequence[int],
+) -> tuple[list[int | None], list[int | None], list[int | None]]:  # fmt: skip
+    """Labels of (the whole array, the index, the picked rows), each dimension of the picked rows a label."""
+    right: list[int | None] = list(range(len(picked)))
+    left: list[int | None] = [None] * len(x)
+    rows: list[int | None] = [None] * len(index)
+    own = [o for o in range(len(picked)) if o not in window]
+    for d, o in enumerate(own):
+        rows[d] = o
+    for d, i in zip(batched, batches, strict=True):
+        left[d] = own[i]
+    for d, o in zip((d for d in range(len(x)) if d not in (*gone, *batched)), window, strict=True):
+        left[d] = o
+    return left, rows, right
+
+
+def _carried(op: Op, found: Dims) -> Dims:
+    """Each chip picks of its own rows: they stay one axis."""
+    at = routing.rows(op)
+    assert at is not None
+    large, picked = at
+    last = 2 if len(op.inputs) > 2 else -1
+    label = (found.inputs[last] if last > 0 else found.outputs[0])[picked]
+    whole = tuple(label if d == large else x for d, x in enumerate(found.inputs[0]))
+    outputs = found.outputs if last < 0 else (whole,)
+    return Dims((whole, *found.inputs[1:]), outputs, found.summed - {label, found.inputs[0][large]})
 
 
 @dims("conv_general_dilated")
@@ -266,7 +340,8 @@ class Classes:
 
     def __init__(self, trace: Trace) -> None:
         self.parent: dict[Place, Place] = {}
-        self.dims = [of(op) for op in trace.ops]
+        self.routed = routing.routed(trace)
+        self.dims = [of(op, i in self.routed) for i, op in enumerate(trace.ops)]
         self.values: dict[Value, None] = dict.fromkeys(trace.inputs)
         for op, found in zip(trace.ops, self.dims, strict=True):
             seen: dict[int, Place] = {}
@@ -282,6 +357,8 @@ class Classes:
                 for d, n in enumerate(v.shape):
                     if n > 1:
                         self._join((c.inner, d), (v, d))
+        for v in trace.outputs:
+            self._value(v)
 
     def _value(self, v: Value) -> None:
         while v not in self.values:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from costtrace.core import BACKWARD, Op, Trace, Value
 from costtrace.dimension import REDUCED, Classes, Place
-from costtrace.placement import Plan, gradient, is_float
+from costtrace.layout import Plan, gradient, is_float
 
 STATE = "optimizer_state"
 """What a training step calls its optimizer's argument."""
@@ -31,7 +31,7 @@ class Found:
     def dots(self) -> Iterable[tuple[Op, list[Place], list[Place], list[Place], list[Place]]]:
         """(op, classes of: both sides' batch, summed, left free, right free dimensions) of each product."""
         for op, found in zip(self.trace.ops, self.classes.dims, strict=True):
-            if op.primitive == "dot_general":
+            if op.primitive in ("dot_general", "ragged_dot_general"):
                 left, right = found.inputs[:2]
                 of = self.classes.of
                 yield (
@@ -105,8 +105,9 @@ class Found:
             if any(self.weighty(v) for v in op.inputs[:2]):
                 found.update(dict.fromkeys(r for r in batch if r in self.with_weights))
         for op in self.trace.ops:
-            if op.primitive.startswith("ragged_dot") and len(op.inputs[1].shape) == 3:
-                found[self.classes.of(op.inputs[1], 0)] = None
+            if op.primitive == "ragged_dot_general" and self.weighty(op.inputs[1]):
+                numbers = op.params["ragged_dot_dimension_numbers"]
+                found.update((self.classes.of(op.inputs[1], d), None) for d in numbers.rhs_group_dimensions)
         return tuple(found)
 
     def weighty(self, v: Value) -> bool:
@@ -186,18 +187,22 @@ def sp(found: Found, n: int) -> Plan:
 
 
 def context(attention: str) -> Callable[[Found, int], Plan]:
-    return lambda found, n: Plan(_some(found.tokens), frozenset(_some(found.tokens)), attention=attention)
+    """Sums over queries (gradients of keys and values) go to the chips that have those tokens."""
+    return lambda found, n: Plan(_some(found.tokens), frozenset(_some(found.tokens)), attention=attention, scatter=True)
 
 
 def no_tokens(found: Found, n: int) -> str:
-    return "" if found.tokens else "no dimension that only activations have: every chip does the whole of it"
+    size = found.smallest([found.tokens]) if found.tokens else 1
+    if size == 1:
+        return "no dimension that only activations have: every chip does the whole of it"
+    return "" if size >= n else f"{size} tokens for {n} chips: every chip does the whole of it"
 
 
 def expert(found: Found, n: int) -> Plan:
     experts = tuple(r for r in found.experts() if found.smallest([r]) >= n)
     if not experts:
         return Plan()
-    return Plan((*_some(found.batch or found.tokens), *experts), frozenset(_some(found.tokens)))
+    return Plan((*_some(found.batch or found.tokens), *experts), frozenset(_some(found.tokens)), dispatch=True)
 
 
 def no_experts(found: Found, n: int) -> str:

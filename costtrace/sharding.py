@@ -18,9 +18,10 @@ from costtrace.chip import Chip
 from costtrace.core import Cost, Trace, total
 from costtrace.errors import UsageError
 from costtrace.fusion import bytes_of
+from costtrace.layout import Plan
 from costtrace.memory import Peak, peak_of
 from costtrace.mesh import Collective, Mesh
-from costtrace.placement import Plan, cut, cuts
+from costtrace.placement import cut, cuts
 from costtrace.plan import Division, Found
 from costtrace.profiler import Prices
 from costtrace.rules.table import priced
