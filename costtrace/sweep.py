@@ -97,16 +97,21 @@ def numbered(index: int, job: Job) -> tuple[int, list[Row]]:
         return index, remembered(job)
 
 
+def answers() -> Answers:
+    """Where the rows are remembered."""
+    return Answers(place=folder() / "sweep")
+
+
 def remembered(job: Job) -> list[Row]:
     """The job's rows, from disk where they are known. Failures are not remembered."""
-    answers = Answers(place=folder() / "sweep")
+    on_disk = answers()
     name = key("sweep", _sources(), _file(job.name), *(repr(chips.load(c).numbers) for c in job.chips), repr(job))
-    known = answers.get(name)
+    known = on_disk.get(name)
     if known is not None:
         return list(known["rows"])
     rows = list(_rows(job))
     if not any(row["error"] for row in rows):
-        answers.put(name, {"rows": rows})
+        on_disk.put(name, {"rows": rows})
     return rows
 
 

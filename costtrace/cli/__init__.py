@@ -1,6 +1,7 @@
 """The command line: arguments in, text out, exit code. One small file per command; no arithmetic in any.
 
-Exit codes: 0; 2 for what the user can mend (one line on stderr); 70 for a bug of costtrace; 130 after Ctrl-C.
+Exit codes: 0; 1 where a check does not hold; 2 for what the user can mend (one line on stderr); 70 for a bug of
+costtrace; 130 after Ctrl-C, 143 after SIGTERM.
 """
 
 from __future__ import annotations
@@ -8,7 +9,9 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,11 +19,10 @@ from pathlib import Path
 import click
 
 from costtrace import authored
-from costtrace.cli.group import Interrupted, commands
+from costtrace.cli.group import INTERRUPTED, TERMINATED, Interrupted, Terminated, commands
 from costtrace.errors import CosttraceError
 
 BUG = 70
-INTERRUPTED = 130
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """What the system says where a disk is full, or a file at its limit."""
 TRACEBACK = "COSTTRACE_TRACEBACK"
@@ -28,9 +30,15 @@ TRACEBACK = "COSTTRACE_TRACEBACK"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line (by default the process's own) and returns its exit code."""
+    if argv is None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _terminate)
     argv = sys.argv[1:] if argv is None else list(argv)
     with authored.prints_apart():
         return _run(argv)
+
+
+def _terminate(number: int, frame: object) -> None:
+    raise Terminated
 
 
 def _run(argv: list[str]) -> int:
@@ -42,7 +50,9 @@ def _run(argv: list[str]) -> int:
         return _failed(_usage(e), 2)
     except CosttraceError as e:
         return _failed(str(e), e.exit_code)
-    except (KeyboardInterrupt, Interrupted, click.Abort):
+    except Interrupted as e:
+        return _failed("terminated" if e.code == TERMINATED else "interrupted", e.code)
+    except (KeyboardInterrupt, click.Abort):
         return _failed("interrupted", INTERRUPTED)
     except OSError as e:
         if e.errno not in FULL:

@@ -28,8 +28,19 @@ COMMANDS = {
 """Command -> the module whose `command` it is."""
 
 
+INTERRUPTED, TERMINATED = 130, 143
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: what Ctrl-C undoes is undone as well."""
+
+
 class Interrupted(Exception):
-    """Ctrl-C."""
+    """Stopped from outside, with the exit code that says how."""
+
+    def __init__(self, code: int = INTERRUPTED) -> None:
+        super().__init__(code)
+        self.code = code
 
 
 EPILOG = "Your own model: costtrace PATH.py, a file with a MODEL. Your own function: costtrace trace FILE.py:FUNCTION."
@@ -71,8 +82,8 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            raise Interrupted from None  # click would print an empty line
+        except KeyboardInterrupt as e:  # of which click would make an empty line
+            raise Interrupted(TERMINATED if isinstance(e, Terminated) else INTERRUPTED) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         from costtrace import model

@@ -51,6 +51,10 @@ def _run(name: str, given: dict[str, list[str]], options: dict[str, Any]) -> Non
     jobs = sweep.jobs(
         name, given, on, counts(options["chips"]), [s for s in strategies if s and s != "all"], options["price"]
     )
+    answers = sweep.answers()
+    if not answers.usable():
+        for text in answers.problems:
+            click.echo(f"costtrace: note: nothing is remembered: {text}", err=True)
     shown = sys.stderr.isatty() and len(jobs) > 1
 
     def told(done: int, of: int) -> None:

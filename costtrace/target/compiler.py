@@ -17,7 +17,7 @@ from costtrace.target.program import Program
 
 PLATFORMS = {"tpu": "tpu", "gpu": "cuda"}
 """A chip's kind -> the platform that a program is lowered for."""
-ANSWER = 1
+ANSWER = 2
 """Raised where an answer's form changes."""
 
 

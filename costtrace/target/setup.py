@@ -10,12 +10,14 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from costtrace.disk import private
 from costtrace.errors import CosttraceError, UsageError
 from costtrace.target import cache
 
@@ -63,6 +65,10 @@ def python(kind: str) -> str:
     """
     at = place(kind)
     if whole(at):
+        try:
+            private(at.parent)
+        except OSError as e:
+            raise UsageError(f"{at} is not used, {e.strerror}: set {cache.FOLDER} to a folder of yours") from None
         return str(interpreter(at))
     if _installed(KINDS[kind].module):
         return sys.executable
@@ -103,12 +109,13 @@ def make(kind: str, say: Callable[[str], None], codegen: bool = False) -> Path:
     """
     if kind not in KINDS:
         raise UsageError(f"no compiler {kind!r} to set up: choose {' or '.join(KINDS)}")
-    at, version = place(kind), jax_version()
+    whole_at, version = place(kind), jax_version()
     packages = [p.format(jax=version) for p in KINDS[kind].packages] + list(KINDS[kind].codegen if codegen else ())
-    say(f"making {at}")
-    shutil.rmtree(at, ignore_errors=True)
+    say(f"making {whole_at}")
+    at = whole_at
     try:
-        at.parent.mkdir(parents=True, exist_ok=True)
+        private(whole_at.parent)
+        at = Path(tempfile.mkdtemp(prefix=f"{whole_at.name}.", dir=whole_at.parent))  # the old one serves meanwhile
         _step([sys.executable, "-m", "venv", str(at)], "making the environment", say)
         _step(
             [str(interpreter(at)), "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *packages],
@@ -117,17 +124,33 @@ def make(kind: str, say: Callable[[str], None], codegen: bool = False) -> Path:
         )
         listed = subprocess.run([str(interpreter(at)), "-I", "-c", _LIST], capture_output=True, text=True, check=True)
         (at / MARK).write_text(json.dumps({"kind": kind, "versions": json.loads(listed.stdout)}))
+        _replaced(whole_at, at)
     except OSError as e:
-        shutil.rmtree(at, ignore_errors=True)
+        _gone(at, whole_at)
         raise CosttraceError(
-            f"the {kind} compiler's environment cannot be made at {at} ({e.strerror}): set "
+            f"the {kind} compiler's environment cannot be made at {whole_at} ({e.strerror}): set "
             f"{cache.FOLDER} to a folder with room"
         ) from None
     except (subprocess.CalledProcessError, CosttraceError, KeyboardInterrupt):
-        shutil.rmtree(at, ignore_errors=True)
+        _gone(at, whole_at)
         raise
     say(f"done: costtrace can ask the {KINDS[kind].chip} compiler of jax {version}")
-    return at
+    return whole_at
+
+
+def _gone(at: Path, whole_at: Path) -> None:
+    if at != whole_at:
+        shutil.rmtree(at, ignore_errors=True)
+
+
+def _replaced(old: Path, new: Path) -> None:
+    """Moves `new` to `old`; what was there goes once the new one stands. An interpreter finds its packages from where
+    it lies, so an environment may be moved; only its scripts, which nobody runs, still name the old place."""
+    before = new.with_name(f"{new.name}.old")
+    if old.exists():
+        os.rename(old, before)
+    os.rename(new, old)
+    shutil.rmtree(before, ignore_errors=True)
 
 
 _LIST = """
