@@ -213,7 +213,7 @@ def test_an_entry_that_is_cut_changed_or_anothers_is_a_miss(size: int, tmp_path:
     kept = cache.Answers(tmp_path / "c")
     kept.put("a", {"text": os.urandom(size).hex()})
     kept.put("b", {"text": os.urandom(size).hex()})
-    files = [path for path in kept.place.rglob("*.val")]
+    files = list(kept.place.rglob("*.val"))
     if files:
         files[0].write_bytes(files[0].read_bytes()[:-9])
     with contextlib.closing(rows(kept.place)) as database, database:
