@@ -39,7 +39,7 @@ WHOLE = {2: 16, 3: 4}
 @dataclass(frozen=True, slots=True)
 class Collective:
     """One kind of collective, `count` times in one call. `nbytes`: what a device sends each time by a
-    bandwidth-optimal algorithm; `local`: what it holds before."""
+    bandwidth-optimal algorithm; `local`: what it holds before; `size`: devices of a group that is no whole axis."""
 
     kind: str
     axis: str
@@ -47,6 +47,7 @@ class Collective:
     count: int
     nbytes: int
     local: int
+    size: int = 0
 
     @property
     def bytes_sent(self) -> int:
@@ -117,22 +118,26 @@ def parsed(text: str) -> dict[str, int]:
 class Mesh:
     """Named axes laid over a slice of the chip's network, the last axis innermost.
 
-    Raises UsageError where the chip has no links for more than one chip.
+    shape: chips along each axis of the torus where that is not the slice as the vendor offers it; of GPUs hosts, then
+    those in one. Raises UsageError where the chip has no links for more than one chip.
     """
 
-    def __init__(self, axes: dict[str, int], chip: Chip) -> None:
-        self.axes, self.chip = dict(axes), chip
+    def __init__(self, axes: dict[str, int], chip: Chip, shape: tuple[int, ...] | None = None) -> None:
+        self.axes, self.chip, self.given = dict(axes), chip, shape
         self.chips = math.prod(axes.values())
         dims = 3 if "3D" in chip.topology else 2 if "2D" in chip.topology else 0
         self.torus, self.pods = dims, 1
         pod = int(chip.value("link.pod") or NODE)
         if self.chips > 1 and chip.link_bytes_per_s is None and chip.value("scale_out.bandwidth") is None:
             raise UsageError(f"chip {chip.name} has no links, so {self.chips} of them cannot work together: --chips 1")
+        if shape and not dims:
+            pod = shape[-1]
         self.inside = min(self.chips, pod) if chip.link_bytes_per_s else 1
         self.pods = -(-self.chips // self.inside)
         if self.chips % self.inside:
             raise UsageError(f"{self.chips} chips are not whole pods or hosts of {self.inside} {chip.name}")
-        self.shape = self._shape() if dims else (self.inside,)
+        given = shape if shape and math.prod(shape) == self.inside else None
+        self.shape = (given or self._shape()) if dims else (self.inside,)
         self.placed = self._placed() if dims else {}
 
     def _shape(self) -> tuple[int, ...]:
@@ -183,7 +188,10 @@ class Mesh:
 
     def price(self, c: Collective) -> Price:
         """Seconds of one run of the collective on this network."""
-        return price(c.kind, c.local, self.group(c.axis), self.chip)
+        group = self.group(c.axis)
+        if c.size:
+            group = Mesh({"others": self.chips // c.size, "group": c.size}, self.chip, self.given).group("group")
+        return price(c.kind, c.local, group, self.chip)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,9 @@ collectives; `counted` reads its optimized module the same way.
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -22,20 +20,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from costtrace import arguments, mesh
+from costtrace import arguments
 from costtrace.chip import Chip
 from costtrace.core import EXACT, FORWARD, MODELLED, UNKNOWN, Cost, Note, total
 from costtrace.errors import TraceError
 from costtrace.memory import Peak
-from costtrace.mesh import Collective
 from costtrace.summary import Profile, Record
-from costtrace.target import kernel, opname
-from costtrace.target.hlo import Instruction, Module, parsed
+from costtrace.target import collective, kernel, opname
+from costtrace.target.hlo import Module, parsed
 
-KINDS = {"all-reduce": mesh.ALL_REDUCE, "all-gather": mesh.ALL_GATHER, "reduce-scatter": mesh.REDUCE_SCATTER,
-         "all-to-all": mesh.ALL_TO_ALL, "collective-permute": mesh.PERMUTE}  # fmt: skip
 NAMES = {"bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64", "s8": "int8", "s4": "int4",
          "u8": "uint8", "c64": "complex64", "c128": "complex128", "s32": "int32", "f8e4m3fn": "float8_e4m3fn",
          "f8e5m2": "float8_e5m2", "f4e2m1fn": "float4_e2m1fn"}  # fmt: skip
@@ -192,85 +185,6 @@ def _here(tree: Any) -> bool:
 # -- reading the module
 
 
-def collectives(module: Module, axes: Mapping[str, int]) -> list[Collective]:
-    """Every collective of the module by kind, axis, scope and size, with how often it runs."""
-    counts: dict[tuple[str, str, str, int, int], int] = defaultdict(int)
-    for k in kernel.kernels(module).all:
-        if found := _collective(module, k, axes):
-            counts[found.kind, found.axis, found.scope, found.nbytes, found.local] += found.count
-    return [Collective(kind, axis, scope, n, nbytes, local) for (kind, axis, scope, nbytes, local), n in counts.items()]
-
-
-def _collective(module: Module, k: kernel.Kernel, axes: Mapping[str, int]) -> Collective | None:
-    i, kind = k.instruction, KINDS.get(k.collective)
-    computation = k.computation
-    if i.opcode == "fusion":  # the TPU compiler's reduce-scatter: an all-reduce of which a chip keeps a slice
-        computation = module.computations[i.called("calls")[0]]
-        inside = next((each for each in computation if each.opcode in KINDS), None)
-        if inside is None:
-            return None
-        i, kind = inside, KINDS[inside.opcode]
-        if kind == mesh.ALL_REDUCE and sum(s.nbytes for s in k.instruction.results) < sum(s.nbytes for s in i.results):
-            kind = mesh.REDUCE_SCATTER
-    if kind is None:
-        return None
-    local = sum(s.nbytes for each in computation.shapes_of(i) for s in each)
-    axis, n = _axis(i, axes)
-    if n == 1:
-        return None
-    nbytes = math.ceil(mesh.sent(kind, mesh.PRICES[kind].whole(local, n), n) - 1e-6)
-    return Collective(kind, axis, opname.scope_of(k.op_name), k.repeat, nbytes, local)
-
-
-_MESH = re.compile(r"replica_groups=\{?mesh\[([^\]]*)\]\s*\{([^}]*)\}")
-_IOTA = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
-_LISTED = re.compile(r"replica_groups=\{(\{[\d,{} ]*\})\}")
-_PAIRS = re.compile(r"source_target_pairs=\{(\{[\d,{} ]*\})\}")
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(n) for n in re.findall(r"\d+", text)]
-
-
-def groups(i: Instruction, n: int) -> list[list[int]]:
-    """The devices of each group of a collective, of `n` in all; a permute's pairs."""
-    text = i.attributes
-    if found := _MESH.search(text):
-        sizes = dict(re.findall(r"'([^']+)'=(\d+)", found[1]))
-        names = list(sizes)
-        grid = np.arange(n).reshape([int(s) for s in sizes.values()])
-        inside = [names.index(a) for a in re.findall(r"'([^']+)'", found[2])]
-        rest = [d for d in range(len(names)) if d not in inside]
-        width = math.prod(grid.shape[d] for d in inside)
-        return [list(map(int, row)) for row in grid.transpose(*rest, *inside).reshape(-1, width)]
-    if found := _IOTA.search(text):
-        shape, dims = _numbers(found[1]), _numbers(found[2])
-        order = _numbers(found[3]) if found[3] else list(range(len(dims)))
-        return [list(map(int, row)) for row in np.arange(n).reshape(dims).transpose(order).reshape(shape)]
-    if found := _PAIRS.search(text) or _LISTED.search(text):
-        return [_numbers(part) for part in re.findall(r"\{([\d, ]+)\}", found[1])]
-    return [list(range(n))]
-
-
-def _axis(i: Instruction, axes: Mapping[str, int]) -> tuple[str, int]:
-    """(the mesh axes that a collective runs over, "r,d" for two; the size of a group)."""
-    n, names = math.prod(axes.values()), list(axes)
-    found = groups(i, n)
-    grid = np.arange(n).reshape(list(axes.values()))
-    if i.opcode.startswith("collective-permute"):
-        differ = {d for a, b in found for d, (x, y) in enumerate(zip(*(np.argwhere(grid == v)[0] for v in (a, b)),
-                                                                     strict=True)) if x != y}  # fmt: skip
-        return ",".join(names[d] for d in sorted(differ)) or names[0], 2 if differ else 1
-    wanted = {frozenset(g) for g in found}
-    for count in range(1, len(names) + 1):
-        for some in itertools.combinations(range(len(names)), count):
-            rest = [d for d in range(len(names)) if d not in some]
-            width = math.prod(grid.shape[d] for d in some)
-            if {frozenset(map(int, row)) for row in grid.transpose(*rest, *some).reshape(-1, width)} == wanted:
-                return ",".join(names[d] for d in some if grid.shape[d] > 1) or names[some[0]], len(found[0])
-    return ",".join(names), len(found[0])
-
-
 def counted(module: Module, axes: Mapping[str, int], name: str, parameters: int = 0) -> Profile:
     """One device's profile from a partitioned module."""
     walked = kernel.kernels(module)
@@ -323,6 +237,6 @@ def _cost(module: Module, k: kernel.Kernel, opcode: str, axes: Mapping[str, int]
         vector_flops=vector, transcendentals=k.work.transcendentals, integer_ops=integers, by_dtype=products,
         vector_by_dtype={dtype: vector} if vector else {}, bytes_unfused=k.traffic.hbm,
     )  # fmt: skip
-    if found := _collective(module, k, axes):
+    if found := collective.of(module, k, axes):
         cost = cost.replace(collective_bytes=found.nbytes, collective_bytes_by_axis={found.axis: found.nbytes})
     return cost

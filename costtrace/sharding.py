@@ -199,16 +199,8 @@ def placed(name: str, stages: Sequence[Part], chip: Chip, chips: int, given: dic
         if PIPELINE in axes:
             _deep(out, part, *axes[PIPELINE])
             continue
-        local, cannot, found = part.trace, [], part.found
-        for each, (axis, n) in axes.items():
-            strategy = STRATEGIES[each]
-            found = found if local is part.trace else Found(local)
-            problem = strategy.cannot(found, n) if n > 1 else ""
-            made = strategy.plan(found, n)
-            if n > 1:
-                out.divisions += [(part.name, d) for d in plan.divisions(found, made, n)]
-            local, more = cut(local, found.classes, made, axis, n)
-            cannot += [problem] * bool(problem) + more
+        local, cannot, divisions = one_chip(part, axes)
+        out.divisions += [(part.name, d) for d in divisions]
         out.problems += [f"{part.name}: {text}" for text in cannot]
         mine = part.share if local is part.trace else share(part.name, part.calls, local)
         out.stages.append(mine)
@@ -218,6 +210,21 @@ def placed(name: str, stages: Sequence[Part], chip: Chip, chips: int, given: dic
     if not out.fits:
         out.problems.append(f"peak memory {capacity.hbm(out.peak_bytes, chip)}")
     return out
+
+
+def one_chip(part: Part, axes: dict[str, tuple[str, int]]) -> tuple[Trace, list[str], list[Division]]:
+    """(one chip's program of a stage, what could not be cut, how sizes lie), for strategies as axes_of has them."""
+    local, cannot, found, divisions = part.trace, [], part.found, []
+    for each, (axis, n) in axes.items():
+        strategy = STRATEGIES[each]
+        found = found if local is part.trace else Found(local)
+        problem = strategy.cannot(found, n) if n > 1 else ""
+        made = strategy.plan(found, n)
+        if n > 1:
+            divisions += plan.divisions(found, made, n)
+        local, more = cut(local, found.classes, made, axis, n)
+        cannot += [problem] * bool(problem) + more
+    return local, cannot, divisions
 
 
 def arguments(part: Part, name: str, n: int) -> list[int | None]:

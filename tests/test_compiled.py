@@ -119,9 +119,9 @@ def test_what_a_collective_sends(line: str, kind: str, sent: int) -> None:
     plus = "%plus (a: f32[], b: f32[]) -> f32[] {\n  %a = f32[] parameter(0)\n  %b = f32[] parameter(1)\n  ROOT %s = f32[] add(%a, %b)\n}\n"  # noqa: E501
     text = f"HloModule m\n\n{plus}\nENTRY %main (x: f32[64]) -> f32[64] {{\n  %x = f32[64] parameter(0)\n  ROOT %r = f32[64] {line}\n}}\n"  # noqa: E501
     (found,) = read(parsed(text)).all
-    assert (found.collective, price.wire_bytes(found, 8)) == (kind, sent)
+    assert found.collective == kind
     (row,) = kernels.collectives(compiled(answer("v6e", text, {"x": 8})))
-    assert row["bytes_sent"] == sent and row["time_s"] == pytest.approx(sent / 400e9)
+    assert row["kind"] in kind.replace("-", "_") and row["bytes_sent"] == sent and row["estimated_by"] == price.NETWORK
 
 
 def test_what_was_read_is_remembered_and_equal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 import costtrace
 from costtrace import chip, model, partition, sharding
 from costtrace.errors import TraceError
+from costtrace.target import collective
 from costtrace.target.hlo import Instruction, parsed
 from costtrace.trace import trace
 
@@ -115,7 +116,7 @@ def test_forced_devices_and_the_process_own_give_one_answer() -> None:
     ("channel_id=1", [[0, 1, 2, 3]]),
 ])  # fmt: skip
 def test_groups(text: str, groups: list[list[int]]) -> None:
-    assert partition.groups(Instruction("a", "all-reduce", (), (), "", text), 4) == groups
+    assert collective.groups(Instruction("a", "all-reduce", (), (), "", text), 4) == groups
 
 
 MODULE = """HloModule m, num_partitions=8
@@ -145,7 +146,7 @@ ENTRY %main (p: bf16[64,32]) -> bf16[16,32] {
 
 
 def test_collectives_are_read_by_axis_and_scope() -> None:
-    found = {c.scope: c for c in partition.collectives(parsed(MODULE), {"r": 2, "d": 4})}
+    found = {c.scope: c for c in collective.collectives(parsed(MODULE), {"r": 2, "d": 4})}
     n = 64 * 32 * 2
     assert (found["a"].axis, found["a"].nbytes) == ("r", 2 * n // 2)
     assert (found["b"].axis, found["b"].nbytes) == ("d", 3 * n)
@@ -176,7 +177,7 @@ def test_xla_reduces_where_the_strategy_does_and_permutes_packed_columns() -> No
              for leaf, cut in zip(leaves, cuts, strict=True)]  # fmt: skip
     text, axes = partition.partitioned(fn, args, {"in_shardings": jax.tree.unflatten(tree, given)})
     sent: dict[str, int] = {}
-    for c in partition.collectives(parsed(text), axes):
+    for c in collective.collectives(parsed(text), axes):
         sent[c.kind] = sent.get(c.kind, 0) + c.bytes_sent
     derived = sharding.placed("tp", [part], chip.load("v6e"), 8)
     assert sent["all_reduce"] == sum(c.bytes_sent for c in derived.collectives) == 2 * 1536 * 3072 * 2 * 7 // 8

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import math
 from collections import defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
@@ -17,9 +16,10 @@ from costtrace.core import Note
 from costtrace.grouping import NUMBERED
 from costtrace.summary import Profile
 from costtrace.target import cache, hlo, opname
+from costtrace.target.collective import Network
 from costtrace.target.compiler import Answer
 from costtrace.target.kernel import kernels
-from costtrace.target.price import BESIDE, COMPILER, REPLACED, ROOFLINE, Timed, timed
+from costtrace.target.price import BESIDE, COMPILER, NETWORK, REPLACED, ROOFLINE, Timed, timed
 
 
 @dataclass(slots=True)
@@ -49,11 +49,15 @@ class Part:
 
     @property
     def estimated_by(self) -> str:
-        """compiler, roofline, or both with the roofline's share of the time."""
-        own = self.by.get(ROOFLINE, 0.0) + self.by.get(REPLACED, 0.0)
+        """compiler, roofline, network, or several with the shares of the time that are not the compiler's."""
+        own = {ROOFLINE: self.by.get(ROOFLINE, 0.0) + self.by.get(REPLACED, 0.0), NETWORK: self.by.get(NETWORK, 0.0)}
+        own = {name: seconds for name, seconds in own.items() if seconds}
         if not own:
             return COMPILER
-        return ROOFLINE if not self.by.get(COMPILER) else f"{COMPILER}, {ROOFLINE} {100 * own / self.time_s:.0f} %"
+        if len(own) == 1 and not self.by.get(COMPILER):
+            return next(iter(own))
+        shares = [f"{name} {100 * seconds / self.time_s:.0f} %" for name, seconds in own.items()]
+        return ", ".join([COMPILER] * bool(self.by.get(COMPILER)) + shares)
 
     def to_dict(self) -> dict[str, Any]:
         """The `compiled` object of a row."""
@@ -122,7 +126,8 @@ def compiled(answer: Answer, profile: Profile | None = None, answers: cache.Answ
 
 def _read(answer: Answer, known: frozenset[str] | None) -> tuple[list[Timed], list[Note]]:
     found = kernels(answer.module)
-    each = _hidden(list(timed(found, answer.chip, known, math.prod(answer.mesh.values()))))
+    network = Network(answer.mesh, answer.chip, answer.topology)
+    each = _hidden(list(timed(answer.module, found, network, known)))
     return each, [*dict.fromkeys(found.notes), *_loops(each, answer.chip.kind)]
 
 
@@ -149,19 +154,25 @@ def _loops(kernels: list[Timed], kind: str) -> list[Note]:
 
 
 def _hidden(kernels: list[Timed]) -> list[Timed]:
-    """Collectives that start here and are waited for later: the kernels between cover them, as far as they last."""
-    out = list(kernels)
+    """Collectives that start here and are waited for later: the kernels between cover them, as far as they last; what
+    covers one covers no other."""
+    out, free = list(kernels), {id(each): each.seconds for each in kernels if not each.moved}
+    orders: dict[str, dict[str, int]] = {}
     for n, each in enumerate(kernels):
         i, computation = each.kernel.instruction, each.kernel.computation
-        if not each.kernel.collective or not i.opcode.endswith("-start"):
+        if not each.moved or not i.opcode.endswith("-start"):
             continue
-        order = {name: position for position, name in enumerate(computation.instructions)}
+        order = orders.setdefault(computation.name, {name: at for at, name in enumerate(computation.instructions)})
         done = next((u for u in computation.users.get(i.name, ()) if u.opcode.endswith("-done")), None)
         if done is None:
             continue
-        between = [o for o in kernels if o.kernel.computation is computation and not o.kernel.collective
-                   and order[i.name] < order[o.kernel.name] < order[done.name]]  # fmt: skip
-        out[n] = replace(each, hidden_s=min(each.seconds, sum(o.seconds for o in between)))
+        left = each.seconds
+        for o in kernels:
+            if o.kernel.computation is computation and order[i.name] < order[o.kernel.name] < order[done.name]:
+                taken = min(left, free.get(id(o), 0.0))
+                left -= taken
+                free[id(o)] = free.get(id(o), 0.0) - taken
+        out[n] = replace(each, hidden_s=each.seconds - left)
     return out
 
 

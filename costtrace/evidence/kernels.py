@@ -10,7 +10,7 @@ from costtrace.evidence.compiled import Compiled, row_of
 from costtrace.summary import Row
 from costtrace.target import traffic
 from costtrace.target.hlo import Computation, Instruction, Module
-from costtrace.target.price import BESIDE, COMPILER, REPLACED, ROOFLINE, Timed, wire_bytes
+from costtrace.target.price import BESIDE, COMPILER, REPLACED, ROOFLINE, Timed
 
 SMALL = 128
 """Rows below which a product leaves the matrix unit waiting: half or all of its side, a GPU's usual tile."""
@@ -41,9 +41,10 @@ def _row(module: Module, each: Timed, chip: Chip, total: float) -> dict[str, Any
 def reasons(module: Module, each: Timed, chip: Chip) -> list[str]:
     """Why a kernel takes longer than its work must: none where nothing is known."""
     k, out = each.kernel, []
-    if k.collective:
+    if k.collective or each.moved:
         hidden = each.hidden_s / each.seconds if each.seconds else 0.0
-        out.append(f"{k.collective}: {100 * hidden:.0f} % behind other kernels")
+        kind = each.moved.kind.replace("_", "-") if each.moved else k.collective
+        out.append(f"{kind}: {100 * hidden:.0f} % behind other kernels")
     elif k.work.matmul_flops:
         rows = product_rows(module, k.computation, k.instruction)
         if rows is not None and rows < SMALL:
@@ -121,14 +122,21 @@ def _bytes(key: str, fused: int | None, scoped: int | None, unfused: int | None,
     }  # fmt: skip
 
 
-def collectives(compiled: Compiled) -> Sequence[dict[str, Any]]:
-    """Every collective: kind, scope, runs, bytes that one device sends in one run, seconds, and what others cover."""
-    devices = 1
-    for size in compiled.answer.mesh.values():
-        devices *= size
-    return [
-        {"kind": each.kernel.collective, "scope": each.scope, "count": each.kernel.repeat,
-         "bytes_sent": wire_bytes(each.kernel, devices), "time_s": each.seconds, "hidden_s": each.hidden_s,
-         "estimated_by": each.by}
-        for each in compiled.kernels if each.kernel.collective
-    ]  # fmt: skip
+def collectives(compiled: Compiled) -> list[dict[str, Any]]:
+    """The collectives by scope, kind, axis and size: bytes that one device sends in one run, the network's seconds of
+    one (mesh.PRICES) and the estimate that counts, of all runs; `hidden_s` of it is behind other kernels."""
+    sums: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for each in compiled.kernels:
+        c, k = each.moved, each.kernel
+        if not c and not k.collective:
+            continue
+        kind = c.kind if c else k.collective
+        key = (each.scope, kind, c.axis if c else None, c.nbytes if c else None, each.network_s, each.by)
+        row = sums.setdefault(key, {
+            "scope": each.scope, "kind": kind, "axis": key[2], "count": 0, "bytes_sent": key[3],
+            "network_s": each.network_s, "time_s": 0.0, "hidden_s": 0.0, "estimated_by": each.by,
+        })  # fmt: skip
+        row["count"] += k.repeat
+        row["time_s"] += k.repeat * each.seconds
+        row["hidden_s"] += k.repeat * each.hidden_s
+    return sorted(sums.values(), key=lambda row: -row["time_s"])

@@ -46,6 +46,8 @@ class Answer:
     mesh: dict[str, int]
     key: str = ""
     """What the cache knows it by; '' where it is not of the cache."""
+    topology: tuple[int, ...] = ()
+    """Chips along each axis of a torus; of GPUs hosts, then those in one. () where nobody says."""
     _module: Module | None = None
 
     @property
@@ -98,7 +100,7 @@ def ask(
     worker.run(requests, progress=progress, finished=finished, **limits)
     first = {name: n for n, name in reversed(list(enumerate(names)))}
     return [
-        _answer(q, found[n] if n in found else found[first[names[n]]], n not in fresh, names[n])
+        _answer(q, found[n] if n in found else found[first[names[n]]], n not in fresh, names[n], fields[n]["topology"])
         for n, q in enumerate(questions)
     ]
 
@@ -141,7 +143,7 @@ def _request(q: Question, fields: dict[str, Any]) -> worker.Request:
     )
 
 
-def _answer(q: Question, result: dict[str, Any], cached: bool, name: str) -> Answer:
+def _answer(q: Question, result: dict[str, Any], cached: bool, name: str, topology: str) -> Answer:
     return Answer(
         q.chip,
         result["text"],
@@ -152,4 +154,5 @@ def _answer(q: Question, result: dict[str, Any], cached: bool, name: str) -> Ans
         cached,
         q.program.mesh,
         name,
+        tuple(int(n) for n in topology.rpartition(":")[2].split("x")),
     )

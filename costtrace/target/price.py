@@ -5,21 +5,22 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from costtrace import roofline, units
 from costtrace.chip import Chip
 from costtrace.core import Cost, Note
-from costtrace.target import gpu, opname, tpu
+from costtrace.mesh import Collective
+from costtrace.target import collective, gpu, opname, tpu
+from costtrace.target.collective import Network
+from costtrace.target.hlo import Module
 from costtrace.target.kernel import Kernel, Kernels
 from costtrace.target.work import Work
 
-COMPILER, ROOFLINE, REPLACED, BESIDE = "compiler", "roofline", "replaced", "beside"
-"""Whose seconds: the chip's compiler; our roofline, where it gives none, or where its own cannot be; of a copy beside
-the kernels nobody's."""
+COMPILER, ROOFLINE, REPLACED, NETWORK, BESIDE = "compiler", "roofline", "replaced", "network", "beside"
+"""Whose seconds: the chip's compiler; our roofline, where it gives none, or where its own cannot be; of a collective
+those of the network (mesh.PRICES); of a copy beside the kernels nobody's."""
 ABSURD = 10
 """An estimate this many times the kernel's own roofline, of a GPU kernel that is not small, is replaced by it."""
 SMALL_S = units.parse("20 us", "s")
@@ -36,7 +37,8 @@ DTYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """A kernel with its scope and the seconds of one execution. `hidden_s`: of a collective, what others cover."""
+    """A kernel with its scope and the seconds of one execution. `moved`: the collective that it is, or has in it, with
+    `network_s`, None where nobody published the links; `hidden_s`: what other kernels cover of a collective."""
 
     kernel: Kernel
     scope: str
@@ -46,6 +48,8 @@ class Timed:
     roofline_s: float = 0.0
     bound: str = "memory"
     hidden_s: float = 0.0
+    moved: Collective | None = None
+    network_s: float | None = None
 
     @property
     def all_s(self) -> float:
@@ -53,7 +57,7 @@ class Timed:
         return self.kernel.repeat * (self.seconds - self.hidden_s)
 
 
-def cost_of(work: Work, collective_bytes: int = 0) -> Cost:
+def cost_of(work: Work) -> Cost:
     """A kernel's work as a Cost, so that the one roofline prices it."""
     by_dtype: dict[str, int] = {}
     for dtype, flops in work.dtypes:
@@ -61,86 +65,51 @@ def cost_of(work: Work, collective_bytes: int = 0) -> Cost:
         by_dtype[name] = by_dtype.get(name, 0) + flops
     vector = {"float32": work.vector_flops} if work.vector_flops else {}
     return Cost(matmul_flops=work.matmul_flops, vector_flops=work.vector_flops, transcendentals=work.transcendentals,
-                by_dtype=by_dtype, vector_by_dtype=vector, collective_bytes=collective_bytes)  # fmt: skip
+                by_dtype=by_dtype, vector_by_dtype=vector)  # fmt: skip
 
 
-def timed(kernels: Kernels, chip: Chip, known: frozenset[str] | None, devices: int) -> Iterator[Timed]:
+def timed(module: Module, kernels: Kernels, network: Network, known: frozenset[str] | None) -> Iterator[Timed]:
     """Every kernel with its seconds; notes are added to `kernels`. `known`: the program's scopes, as traced."""
+    chip = network.chip
     share = chip.devices if chip.kind == "tpu" else 1
     for kernel in kernels.all:
         scope = opname.scope_of(kernel.op_name, known) or ("." if kernel.op_name else opname.COMPILER)
-        sent = wire_bytes(kernel, devices)
-        times = roofline.times(cost_of(kernel.work, sent), chip, kernel.traffic.hbm, efficiency=chip.kind == "gpu")
-        own_s = times.seconds * share  # the chip's rates are those of all its devices
-        seconds, by, model = _priced(kernel, chip, own_s)
+        place = "" if scope in (".", opname.COMPILER) else scope
+        times = roofline.times(cost_of(kernel.work), chip, kernel.traffic.hbm, efficiency=chip.kind == "gpu")
+        own_s, bound = times.seconds * share, times.bound  # the chip's rates are those of all its devices
+        moved = collective.of(module, kernel, network.axes)
+        price = network.price(moved) if moved else None
+        if price and price.seconds >= own_s:
+            own_s, bound = price.seconds, "link"
+        elif kernel.collective and price is None:
+            text = f"{kernel.collective}: who takes part, or how {chip.name} chips are linked, is not known: bytes only"
+            kernels.notes.append(Note("unknown-network", place, text))
+        seconds, by, model = _priced(kernel, chip, own_s, moved is not None)
         if by == REPLACED:
-            kernels.notes.append(Note("replaced-estimate", "" if scope in (".", opname.COMPILER) else scope,
+            kernels.notes.append(Note("replaced-estimate", place,
                                       f"the compiler's {units.text(seconds, 's')} for {kernel.name} is over {ABSURD} "
                                       f"times its roofline, {units.text(own_s, 's')}, which is used"))  # fmt: skip
             seconds = own_s
         if kernel.work.unknown:
-            kernels.notes.append(Note("unknown-kernel", "" if scope in (".", opname.COMPILER) else scope,
+            kernels.notes.append(Note("unknown-kernel", place,
                                       f"{kernel.work.unknown[0]}: a kernel whose arithmetic is not in the module: "
                                       "priced by its bytes"))  # fmt: skip
-        yield Timed(kernel, scope, seconds, by, model, own_s, times.bound)
+        network_s = price.seconds if price else None
+        yield Timed(kernel, scope, seconds, by, model, own_s, bound, moved=moved, network_s=network_s)
 
 
-def _priced(kernel: Kernel, chip: Chip, own_s: float) -> tuple[float, str, str]:
-    if kernel.transfer:
+def _priced(kernel: Kernel, chip: Chip, own_s: float, moved: bool) -> tuple[float, str, str]:
+    if kernel.transfer and not moved:
         return 0.0, BESIDE, ""
+    own = NETWORK if moved else ROOFLINE
     if chip.kind == "tpu":
         found = tpu.seconds(kernel.instruction, chip)
-        return (own_s, ROOFLINE, "") if found is None else (found, COMPILER, "cycles")
+        return (own_s, own, "") if found is None or moved else (found, COMPILER, "cycles")
     estimate, model = gpu.seconds(kernel.instruction)
     if estimate is None:
-        return own_s, ROOFLINE, ""
+        return own_s, own, ""
     if kernel.collective:  # a latency is no absurdity; XLA's stand-in for an unknown one is
-        return (own_s, ROOFLINE, "") if estimate >= PLACEHOLDER_S else (estimate, COMPILER, model)
+        return (own_s, own, "") if estimate >= PLACEHOLDER_S else (estimate, COMPILER, model)
     if estimate > SMALL_S and own_s and estimate > ABSURD * own_s:
         return estimate, REPLACED, model
     return estimate, COMPILER, model
-
-
-_AXES = re.compile(r"replica_groups=mesh\[([^\]]*)\]\s*\{([^}]*)\}")
-_RANGE = re.compile(r"replica_groups=\[\d+,(\d+)\]<=")
-_LISTS = re.compile(r"replica_groups=\{\{([\d,]*)\}")
-
-
-def group_size(kernel: Kernel, devices: int) -> int:
-    """How many devices take part in one group of a collective; all where the text does not say.
-
-    Written as {{0,1},{2,3}}, as [2,4]<=[8] (two groups of four) or as mesh['x'=2,'y'=4] {'y'} (along an axis).
-    """
-    text = kernel.instruction.attributes
-    if found := _AXES.search(text):
-        sizes = dict(re.findall(r"'([^']+)'=(\d+)", found[1]))
-        return math.prod(
-            int(part or sizes[name]) for name, part in re.findall(r"'([^']+)'(?::\(\d+\)(\d+))?", found[2])
-        )
-    if found := _RANGE.search(text):
-        return int(found[1])
-    return len(found[1].split(",")) if (found := _LISTS.search(text)) else devices
-
-
-def wire_bytes(kernel: Kernel, devices: int) -> int:
-    """Bytes that one device sends in one execution of a collective, by a ring; 0 for another kernel.
-
-    All-gather and reduce-scatter (n-1)/n of the whole, all-reduce twice that, all-to-all (n-1)/n of its own part, a
-    permute its operand. Source: the usual ring counts, as in How to Scale Your Model, part 3.
-    """
-    kind = kernel.collective
-    if not kind:
-        return 0
-    arrays = [s for s in kernel.instruction.results if s.dtype not in ("token", "opaque")]
-    inputs = [s for shapes in kernel.computation.shapes_of(kernel.instruction) for s in shapes]
-    n = group_size(kernel, devices)
-    given = sum(s.nbytes for s in inputs)
-    if kernel.instruction.opcode.endswith("-start") and len(arrays) > len(inputs):
-        arrays = arrays[len(inputs) :]
-    out = sum(s.nbytes for s in arrays if s.dims or s.dtype not in ("u32", "s32"))
-    part = max(n - 1, 0)
-    return {
-        "all-gather": out * part // max(n, 1), "reduce-scatter": given * part // max(n, 1),
-        "all-reduce": 2 * given * part // max(n, 1), "all-to-all": given * part // max(n, 1),
-        "ragged-all-to-all": given * part // max(n, 1),
-    }.get(kind, given)  # fmt: skip

@@ -8,8 +8,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,6 +70,27 @@ def lowered(
         _mesh(args, exported.nr_devices),
         tuple(n for n, given in enumerate(donated) if given),
     )
+
+
+def sharded(
+    args: tuple[Any, ...], axes: Mapping[str, int], cuts: Mapping[str, Sequence[int | None]]
+) -> tuple[Any, ...]:
+    """`args` over a mesh without devices. cuts: for each axis, the dimension in which each flat argument is cut along it;
+    what does not divide is left whole, as jit does not cut it."""
+    import jax
+    from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
+
+    mesh = AbstractMesh(tuple(axes.values()), tuple(axes), axis_types=(AxisType.Auto,) * len(axes))
+    leaves, tree = jax.tree.flatten(args)
+    out = []
+    for n, leaf in enumerate(leaves):
+        spec: list[tuple[str, ...]] = [()] * len(leaf.shape)
+        for axis, dims in cuts.items():
+            if (at := dims[n]) is not None and not leaf.shape[at] % (axes[axis] * math.prod(axes[a] for a in spec[at])):
+                spec[at] += (axis,)
+        layout = NamedSharding(mesh, PartitionSpec(*(names or None for names in spec)))
+        out.append(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=layout))
+    return tuple(jax.tree.unflatten(tree, out))
 
 
 def _exported(jitted: Any, args: tuple[Any, ...], platform: str, allowed: list[str]) -> Any:
