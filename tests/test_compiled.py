@@ -120,8 +120,70 @@ def test_what_a_collective_sends(line: str, kind: str, sent: int) -> None:
     text = f"HloModule m\n\n{plus}\nENTRY %main (x: f32[64]) -> f32[64] {{\n  %x = f32[64] parameter(0)\n  ROOT %r = f32[64] {line}\n}}\n"  # noqa: E501
     (found,) = read(parsed(text)).all
     assert found.collective == kind
-    (row,) = kernels.collectives(compiled(answer("v6e", text, {"x": 8})))
+    (row,) = compiled(answer("v6e", text, {"x": 8})).collectives
     assert row["kind"] in kind.replace("-", "_") and row["bytes_sent"] == sent and row["estimated_by"] == price.NETWORK
+
+
+def asynchronous(between: str) -> str:
+    """An all-gather of 8 MB among eight that is waited for after `between`."""
+    return f"""HloModule m, is_scheduled=true
+
+ENTRY %main (x: bf16[512,1024], y: f32[3072,4096]) -> bf16[4096,1024] {{
+  %x = bf16[512,1024] parameter(0)
+  %y = f32[3072,4096] parameter(1)
+  %s = (bf16[512,1024], bf16[4096,1024]) all-gather-start(%x), replica_groups=[1,8]<=[8], dimensions={{0}}, metadata={{op_name="jit(f)/mlp/x"}}
+  %t = (bf16[512,1024], bf16[4096,1024]) all-gather-start(%x), replica_groups=[1,8]<=[8], dimensions={{0}}, metadata={{op_name="jit(f)/mlp/x"}}
+{between}
+  %u = bf16[4096,1024] all-gather-done(%t)
+  ROOT %d = bf16[4096,1024] all-gather-done(%s)
+}}
+"""  # noqa: E501
+
+
+def test_what_hides_one_collective_hides_no_other() -> None:
+    (none,) = compiled(answer("v6e", asynchronous(""), {"x": 8})).collectives
+    # the corner of 2x4 has 2 of its 4 links; 1 us for each of 1 + 3 hops
+    sent = 2 * 7 * 512 * 1024 * 2
+    assert (none["count"], none["bytes_sent"], none["hidden_s"]) == (2, sent, 0)
+    assert none["network_s"] == none["time_s"] == pytest.approx(sent / 200e9 + 2 * 4e-6)
+    found = compiled(answer("v6e", asynchronous("  %a = f32[3072,4096] negate(%y)"), {"x": 8}))
+    (row,), busy = found.collectives, 2 * 3072 * 4096 * 4 / 1638e9
+    assert row["time_s"] / 2 < busy < row["time_s"] and row["hidden_s"] == pytest.approx(busy)
+    assert found.total.time_s == pytest.approx(row["time_s"])
+
+
+def test_a_collective_inside_a_fusion_and_one_of_unknown_links() -> None:
+    text = """HloModule m
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %s = f32[] add(%a, %b)
+}
+
+%scatter (q: f32[64,32]) -> f32[8,32] {
+  %q = f32[64,32] parameter(0)
+  %t = f32[64,32] all-reduce(%q), replica_groups=[1,8]<=[8], to_apply=%add
+  %z = u32[] constant(0)
+  ROOT %d = f32[8,32] dynamic-slice(%t, %z, %z), dynamic_slice_sizes={8,32}
+}
+
+ENTRY %main (p: f32[64,32]) -> f32[8,32] {
+  %p = f32[64,32] parameter(0)
+  ROOT %f = f32[8,32] fusion(%p), kind=kCustom, calls=%scatter, metadata={op_name="jit(f)/mlp/x"}
+}
+"""
+    (row,) = compiled(answer("v6e", text, {"x": 8})).collectives
+    assert (row["kind"], row["scope"], row["bytes_sent"]) == ("reduce_scatter", "mlp", 7 * 64 * 32 * 4 // 8)
+    reduced = text.replace(
+        "fusion(%p), kind=kCustom, calls=%scatter", "all-reduce(%p), replica_groups={}, to_apply=%add"
+    )
+    reduced = reduced.replace("f32[8,32] all", "f32[64,32] all").replace(
+        "-> f32[8,32] {\n  %p", "-> f32[64,32] {\n  %p"
+    )
+    alone = compiled(answer("rtx3050", reduced, {"x": 8}))
+    assert [n.kind for n in alone.notes] == ["unknown-network"]
+    assert alone.collectives[0]["network_s"] is None
 
 
 def test_what_was_read_is_remembered_and_equal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,10 +251,28 @@ def test_a_document_takes_the_compilers_answer(depth: int | None) -> None:
     assert math.isclose(sum(r["compiled"]["time_s"] for r in rows if r["compiled"]), stage["compiled_s"])
     assert {"compiled_s", "compiled_peak_bytes", "compile_s"} <= set(stage)
     assert doc["compiled_s"] == 3 * stage["compiled_s"]
+    assert stage["band"]["platform"] == "tpu" and stage["band"]["kind"] == "products"
+    assert all((r["band"] is None) == (r["cost"]["matmul_flops"] == 0) for r in stage["rows"])
     text = report.page(doc)
+    assert "band " in text and "v6e-klein-dit" in text
     assert "predicted" in text and "whole stage" in text and max(map(len, text.splitlines())) < 120
     assert json.loads(report.pages([doc], "json"))["compiled_s"] == doc["compiled_s"]
     assert len(report.pages([doc], "csv").splitlines()) == 1 + len(rows)
+
+
+def test_half_a_chip_is_said() -> None:
+    doc, found, _ = documented("v6e")
+    v7x = chip.load("v7x")
+    noted = report.attached(doc, found, v7x)
+    assert [n["kind"] for n in noted["notes"]].count("part-of-a-chip") == 1 and "2 devices" in report.page(noted)
+    assert noted["stages"][0]["compiled_capacity_bytes"] is None  # a dump says no peak
+
+
+def test_a_page_has_collectives_by_scope() -> None:
+    found = {"block": (profiled(), compiled(answer("v6e", asynchronous(""), {"x": 8})))}
+    doc = document("block", {}, chip.load("v6e"), [("block", 1, profiled())], Grouping(depth=1, merge=True))
+    text = report.page(report.attached(doc, found, chip.load("v6e")))
+    assert "all-gather" in text and "by the links of this topology" in text
 
 
 @pytest.mark.parametrize("name", ["kernels", "fusion"])

@@ -15,7 +15,6 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 import costtrace
 from costtrace import chip
 from costtrace.errors import UsageError
-from costtrace.evidence import kernels
 from costtrace.evidence.compiled import compiled
 from costtrace.target import cache, compiler, gpu, program, setup, tpu, worker
 
@@ -96,7 +95,7 @@ def test_a_sharded_gradient_has_its_collectives_by_scope(name: str, kept: cache.
     answer_ = asked(block, args, name, kept)
     assert answer_.mesh == {"data": 2, "model": 4}
     found = compiled(answer_, profiled())
-    rows = kernels.collectives(found)
+    rows = found.collectives
     assert {row["scope"] for row in rows} == {"mlp/down"} and sum(row["count"] for row in rows) == LAYERS
     assert found.total.matmul_flops == LAYERS * 2 * 2 * TOKENS * WIDTH * INNER // 8
 

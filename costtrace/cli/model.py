@@ -11,7 +11,7 @@ import click
 
 from costtrace import model, roofline, serving
 from costtrace.chip import Chip
-from costtrace.cli import advise, files, strategies
+from costtrace.cli import advise, compiled, files, sharded, strategies
 from costtrace.cli.shared import OPTIONS, Run, show
 from costtrace.core import Note
 from costtrace.errors import UsageError
@@ -41,7 +41,10 @@ def command(name: str) -> click.Command:
         configs = [found.configure(**some) for some in _product(values)]
         if strategies.wanted(options):
             files.refused(options, "with --chips there is only a table")
-            strategies.show(found.name, strategies.of_model(found, configs, options["train"]), options)
+            if compiled.wanted(options):
+                sharded.compile_and_show(found.name, sharded.of_model(found, configs), options)
+            else:
+                strategies.show(found.name, strategies.of_model(found, configs, options["train"]), options)
             return
         show((_run(found, config, options["strict"]) for config in configs), options)
 

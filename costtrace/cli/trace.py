@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from costtrace.arguments import filled, name_of, weight_argument
-from costtrace.cli import argument, compiled, files, source, strategies
+from costtrace.cli import argument, compiled, files, sharded, source, strategies
 from costtrace.cli.argument import Array
 from costtrace.cli.number import Number
 from costtrace.cli.shared import OPTIONS, Run, show
@@ -84,7 +84,12 @@ def callback(
         from costtrace.trace import trace
 
         whole = trace(fn, *args, jit=jit, trips=loops, weights=where)
-        strategies.show(whole.name, strategies.of_trace(whole.name, config, whole), options)
+        parts = strategies.of_trace(whole.name, config, whole)
+        if compiled.wanted(options):
+            step = {"train": jit, **options}
+            sharded.compile_and_show(whole.name, [(config, [(whole.name, 1, fn, args, None)])], step, where)
+        else:
+            strategies.show(whole.name, parts, options)
         return
     made = profile(fn, *args, jit=jit, trips=loops, weights=where, strict=options["strict"])
     made.notes.extend(notes)

@@ -7,12 +7,13 @@ import functools
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from costtrace import roofline
 from costtrace.core import Note
+from costtrace.evidence.collectives import hidden, summed
 from costtrace.grouping import NUMBERED
 from costtrace.summary import Profile
 from costtrace.target import cache, hlo, opname
@@ -81,6 +82,8 @@ class Compiled:
     parts: dict[str, Part]
     notes: list[Note]
     known: frozenset[str] | None
+    collectives: list[dict[str, Any]]
+    """By scope, kind and axis: see evidence.collectives."""
     _kernels: list[Timed] | None = None
 
     @property
@@ -113,21 +116,24 @@ def compiled(answer: Answer, profile: Profile | None = None, answers: cache.Answ
     remembered = answers.get(name) if answers is not None and answer.key else None
     if remembered:
         parts = {scope: Part(**some) for scope, some in remembered["parts"].items()}
-        return Compiled(answer, parts, [Note(*note) for note in remembered["notes"]], known)
+        notes = [Note(*note) for note in remembered["notes"]]
+        return Compiled(answer, parts, notes, known, remembered["collectives"])
     each, notes = _read(answer, known)
     parts = defaultdict(Part)
     for one in each:
         parts[one.scope].add(one)
+    moved = summed(each)
     if answers is not None and answer.key:
         kept = {scope: dataclasses.asdict(part) for scope, part in parts.items()}
-        answers.put(name, {"parts": kept, "notes": [[n.kind, n.scope, n.text] for n in notes]})
-    return Compiled(answer, dict(parts), notes, known, each)
+        said = [[n.kind, n.scope, n.text] for n in notes]
+        answers.put(name, {"parts": kept, "notes": said, "collectives": moved})
+    return Compiled(answer, dict(parts), notes, known, moved, each)
 
 
 def _read(answer: Answer, known: frozenset[str] | None) -> tuple[list[Timed], list[Note]]:
     found = kernels(answer.module)
     network = Network(answer.mesh, answer.chip, answer.topology)
-    each = _hidden(list(timed(answer.module, found, network, known)))
+    each = hidden(list(timed(answer.module, found, network, known)))
     return each, [*dict.fromkeys(found.notes), *_loops(each, answer.chip.kind)]
 
 
@@ -151,29 +157,6 @@ def _loops(kernels: list[Timed], kind: str) -> list[Note]:
     trips = max(each.kernel.repeat for each in kernels if each.by == COMPILER)
     return [Note("loop", "", f"{100 * looped / total:.0f} % of the compiled time is in loops of up to {trips} trips: "
                  "weights are fetched within a trip only, so the same layers unrolled may take less")]  # fmt: skip
-
-
-def _hidden(kernels: list[Timed]) -> list[Timed]:
-    """Collectives that start here and are waited for later: the kernels between cover them, as far as they last; what
-    covers one covers no other."""
-    out, free = list(kernels), {id(each): each.seconds for each in kernels if not each.moved}
-    orders: dict[str, dict[str, int]] = {}
-    for n, each in enumerate(kernels):
-        i, computation = each.kernel.instruction, each.kernel.computation
-        if not each.moved or not i.opcode.endswith("-start"):
-            continue
-        order = orders.setdefault(computation.name, {name: at for at, name in enumerate(computation.instructions)})
-        done = next((u for u in computation.users.get(i.name, ()) if u.opcode.endswith("-done")), None)
-        if done is None:
-            continue
-        left = each.seconds
-        for o in kernels:
-            if o.kernel.computation is computation and order[i.name] < order[o.kernel.name] < order[done.name]:
-                taken = min(left, free.get(id(o), 0.0))
-                left -= taken
-                free[id(o)] = free.get(id(o), 0.0) - taken
-        out[n] = replace(each, hidden_s=each.seconds - left)
-    return out
 
 
 def row_of(keys: Collection[str]) -> Callable[[str], str]:

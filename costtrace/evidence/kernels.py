@@ -120,23 +120,3 @@ def _bytes(key: str, fused: int | None, scoped: int | None, unfused: int | None,
         "kernels": n, "excess": None if fused is None else max(0, moved - fused),
         "over": moved / fused if fused else None,
     }  # fmt: skip
-
-
-def collectives(compiled: Compiled) -> list[dict[str, Any]]:
-    """The collectives by scope, kind, axis and size: bytes that one device sends in one run, the network's seconds of
-    one (mesh.PRICES) and the estimate that counts, of all runs; `hidden_s` of it is behind other kernels."""
-    sums: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for each in compiled.kernels:
-        c, k = each.moved, each.kernel
-        if not c and not k.collective:
-            continue
-        kind = c.kind if c else k.collective
-        key = (each.scope, kind, c.axis if c else None, c.nbytes if c else None, each.network_s, each.by)
-        row = sums.setdefault(key, {
-            "scope": each.scope, "kind": kind, "axis": key[2], "count": 0, "bytes_sent": key[3],
-            "network_s": each.network_s, "time_s": 0.0, "hidden_s": 0.0, "estimated_by": each.by,
-        })  # fmt: skip
-        row["count"] += k.repeat
-        row["time_s"] += k.repeat * each.seconds
-        row["hidden_s"] += k.repeat * each.hidden_s
-    return sorted(sums.values(), key=lambda row: -row["time_s"])

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,8 @@ from costtrace import units
 from costtrace.errors import FormatError, UsageError
 
 TAGS = ("M",)
+PREDICTIONS = "predictions.toml"
+"""Beside the measurements: see evidence.band."""
 
 
 class _Source(msgspec.Struct, forbid_unknown_fields=True):
@@ -99,7 +100,7 @@ def _measurement(row: _Row, data: _File) -> Measurement:
 
 def measurements() -> list[Measurement]:
     """Every row of the package's files. Raises FormatError where two have one id."""
-    rows = [row for path in sorted(folder().glob("*.toml")) for row in load(path)]
+    rows = [row for path in sorted(folder().glob("*.toml")) if path.name != PREDICTIONS for row in load(path)]
     seen: set[str] = set()
     for row in rows:
         if row.id in seen:
@@ -119,6 +120,8 @@ class Validation:
     notes: tuple[str, ...] = ()
     spread: tuple[tuple[str, float], ...] = ()
     """(another formulation of the same stage, its predicted seconds)"""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Of the compiler's packages."""
 
     def to_dict(self) -> dict[str, Any]:
         m = self.measurement
@@ -142,30 +145,8 @@ def _mean(values: Iterable[float]) -> float | None:
     return sum(some) / len(some) if some else None
 
 
-@dataclass(slots=True)
-class Band:
-    """The factors measured / predicted seen for one kind of stage: what a later prediction of that kind carries."""
-
-    kind: str
-    low: float
-    high: float
-    rows: int
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"kind": self.kind, "low": self.low, "high": self.high, "rows": self.rows}
-
-
-def bands(rows: Sequence[Validation]) -> dict[str, Band]:
-    """By kind, over the rows whose time is the device's; 1 is always within."""
-    ratios: dict[str, list[float]] = defaultdict(list)
-    for row in rows:
-        if row.measurement.device and row.predicted_s is not None:
-            ratios[row.measurement.kind].append(row.measurement.measured_s / row.predicted_s)
-    return {kind: Band(kind, min(1.0, *r), max(1.0, *r), len(r)) for kind, r in ratios.items()}
-
-
 def document(rows: Sequence[Validation], head: dict[str, Any]) -> dict[str, Any]:
-    """The answer of `costtrace validate`: rows, mean errors over the device's rows, a band for each kind of part."""
+    """The answer of `costtrace validate`: rows, and mean errors over those whose time is the device's."""
     device = [row for row in rows if row.measurement.device]
     return {
         **head,
@@ -174,5 +155,4 @@ def document(rows: Sequence[Validation], head: dict[str, Any]) -> dict[str, Any]
         "mean_error_predicted": _mean(
             error(r.predicted_s, r.measurement.measured_s) for r in device if r.predicted_s is not None
         ),
-        "bands": [band.to_dict() for band in bands(rows).values()],
     }

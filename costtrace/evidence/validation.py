@@ -56,7 +56,8 @@ def validated(
         first = read.pop(FORMS[0], None)
         others = tuple((form, each.total.time_s) for form, each in read.items())
         notes = () if first is None else tuple(note.text for note in first.notes)
-        out.append(Validation(row, floor_s, None if first is None else first.total.time_s, notes, others))
+        versions = {} if first is None else first.answer.versions
+        out.append(Validation(row, floor_s, None if first is None else first.total.time_s, notes, others, versions))
     return out, lines
 
 

@@ -26,9 +26,18 @@ ESTIMATES = "times are the compiler's own estimates for the chip; kernels withou
 def attached(doc: Document, found: Found, chip: Chip) -> Document:
     """The document with `compiled` in its rows, `compiled_s`, `compiled_peak_bytes`, `compile_s` in its stages.
 
-    What belongs to no traced row stands in a stage's `compiled_rows`, so that rows add up to the stage.
+    What belongs to no traced row stands in a stage's `compiled_rows`, so that rows add up to the stage. `band` is what
+    measured times were of predictions of that kind (evidence.band), None where nothing of the kind was measured.
     """
+    from costtrace.evidence import band
     from costtrace.evidence.compiled import row_of
+
+    bands = band.known()
+
+    def carried(cost: Mapping[str, Any], made: Compiled) -> Document | None:
+        kind = band.kind_of(cost["matmul_flops"], cost["conv_flops"])
+        one = bands.get((chip.kind, kind)) if kind and not made.answer.mesh else None  # all were measured on one chip
+        return None if one is None else one.to_dict()
 
     for stage in doc["stages"]:
         _, made = found[stage["name"]]
@@ -36,21 +45,33 @@ def attached(doc: Document, found: Found, chip: Chip) -> Document:
         for row in stage["rows"]:
             part = parts.pop(row["scope"], None)
             row["compiled"] = None if part is None else part.to_dict()
+            row["band"] = carried(row["cost"], made)
         stage["compiled_rows"] = [{"scope": key, "compiled": part.to_dict()} for key, part in parts.items()]
         stage["compiled"] = made.total.to_dict()
         stage["compiled_s"] = made.total.time_s
+        stage["band"] = carried(stage["total"], made)
+        stage["collectives"] = made.collectives
         stage["compiled_peak_bytes"] = made.answer.peak_bytes
         stage["compile_s"] = made.answer.compile_s
         stage["compiled_cached"] = made.answer.cached
         stage["compiled_versions"] = made.answer.versions
         doc["notes"] += [{"kind": n.kind, "stage": stage["name"], "scope": n.scope, "text": n.text} for n in made.notes]
-        fit = None if made.answer.peak_bytes is None else capacity.hbm(made.answer.peak_bytes, chip)
+        fit = None if made.answer.peak_bytes is None else capacity.hbm(made.answer.peak_bytes * chip.devices, chip)
+        stage["compiled_capacity_bytes"] = None if fit is None else fit.capacity.value / chip.devices
         if fit is not None and not fit.fits:
-            doc["notes"].append(
-                {"kind": "does-not-fit", "stage": stage["name"], "scope": "", "text": f"compiled: {fit}"}
-            )
+            each = f" on each of {chip.devices} devices" if chip.devices > 1 else ""
+            text = f"compiled: {fit}{each and ', an equal part of it'}{each}"
+            doc["notes"].append({"kind": "does-not-fit", "stage": stage["name"], "scope": "", "text": text})
+    if chip.devices > 1:
+        doc["notes"].append({"kind": "part-of-a-chip", "stage": "", "scope": "", "text": part_of(chip)})
     doc["compiled_s"] = sum(stage["calls"] * stage["compiled_s"] for stage in doc["stages"])
     return doc
+
+
+def part_of(chip: Chip) -> str:
+    """What must be known of a prediction for one of a chip's devices."""
+    return (f"jax shows {chip.devices} devices for one {chip.name} chip: the program is compiled for one of them, with "
+            f"1/{chip.devices} of the chip's rates and memory; floors are of the whole chip")  # fmt: skip
 
 
 _PARTS = (
@@ -82,8 +103,41 @@ def page(doc: Document, verbose: bool = False) -> str:
         ]
         rows.append(_cells("whole stage", stage["compiled"], stage["floor_s"]))
         out += [table.text(Table(_PARTS, rows)), ""]
+        if stage["collectives"]:
+            out += [table.text(_moved(stage["collectives"])), ""]
     total = f"all calls: predicted {units.text(doc['compiled_s'], 's')}, floor {units.text(doc['floor_s'], 's')}"
-    return "\n".join([*out, *wrapped(total), *notes(doc, verbose), *wrapped(f"{ESTIMATES}.")])
+    out += [*wrapped(total), *notes(doc, verbose)]
+    if any(stage["collectives"] for stage in doc["stages"]):
+        out += wrapped(LINKS)
+    return "\n".join([*out, *_banded(doc), *wrapped(f"{ESTIMATES}.")])
+
+
+COLLECTIVES = (
+    Column("scope", "part"), Column("kind", "collective"), Column("axis", "axis"), Column("count", "runs"),
+    Column("bytes_sent", "sent", "B"), Column("network_s", "network", "s"), Column("time_s", "counted", "s"),
+    Column("hidden_s", "hidden", "s"), Column("estimated_by", "by"),
+)  # fmt: skip
+LINKS = ("collectives: of all runs, what one device sends; network: by the links of this topology (mesh.PRICES); "
+         "counted: the compiler's estimate where it gives one; hidden: behind other kernels, not in total")  # fmt: skip
+
+
+def _moved(rows: list[Document]) -> Table:
+    cells = [[label(r["scope"]), r["kind"].replace("_", "-"), r["axis"] or "?", f"{r['count']:,}",
+              *(r[key] for key in ("bytes_sent", "network_s", "time_s", "hidden_s", "estimated_by"))]
+             for r in rows]  # fmt: skip
+    sums = [None if any(r[key] is None for r in rows) else sum(r[key] for r in rows)
+            for key in ("bytes_sent", "network_s", "time_s", "hidden_s")]  # fmt: skip
+    return Table(COLLECTIVES, [*cells, ["all", "", "", f"{sum(r['count'] for r in rows):,}", *sums, ""]])
+
+
+def _banded(doc: Document) -> list[str]:
+    """What the bands in a page's headings are."""
+    some = {(b["platform"], b["kind"]): b for stage in doc["stages"] if (b := stage["band"])}
+    if not some:
+        return wrapped("no band: no time of this kind on such a chip is published; see costtrace validate")
+    said = "; ".join(f"{b['kind']} on a {b['platform'].upper()} {b['low']:.2f} to {b['high']:.2f} "
+                     f"({', '.join(b['rows'])})" for b in some.values())  # fmt: skip
+    return wrapped(f"band: measured times were, of predictions (costtrace validate): {said}")
 
 
 def _cells(part: str, made: Mapping[str, Any], floor_s: float | None) -> list[Any]:
@@ -93,10 +147,15 @@ def _cells(part: str, made: Mapping[str, Any], floor_s: float | None) -> list[An
 
 
 def _stage_head(stage: Document) -> list[str]:
-    words = [f"{stage['name']} x{stage['calls']}", f"predicted {units.text(stage['compiled_s'], 's')}",
-             f"floor {units.text(stage['floor_s'], 's')}"]  # fmt: skip
+    words = [f"{stage['name']} x{stage['calls']}", f"predicted {units.text(stage['compiled_s'], 's')}"]
+    if band := stage["band"]:
+        low, high = (units.text(stage["compiled_s"] * band[key], "s") for key in ("low", "high"))
+        words.append(f"band {low} to {high}")
+    words.append(f"floor {units.text(stage['floor_s'], 's')}")
     if stage["compiled_peak_bytes"] is not None:
-        words.append(f"peak {units.text(stage['compiled_peak_bytes'], 'B')}")
+        most = stage["compiled_capacity_bytes"]
+        words.append(f"peak {units.text(stage['compiled_peak_bytes'], 'B')}"
+                     + (f" of {units.text(most, 'B')}" if most else ""))  # fmt: skip
     words.append(
         f"compiled in {units.text(stage['compile_s'], 's', 3)}{' (remembered)' if stage['compiled_cached'] else ''}"
     )
@@ -181,10 +240,13 @@ def pages(documents: Sequence[Document], form: str, verbose: bool = False) -> st
         return json.dumps(several(list(documents)), indent=2)
     if form == "text":
         return "\n\n".join(page(doc, verbose) for doc in documents)
-    flat = [
-        {"chip": doc["chip"], "stage": stage["name"], "scope": row["scope"], "floor_s": row.get("floor_s"),
-         **(row["compiled"] or _NOTHING)}
-        for doc in documents for stage in doc["stages"] for row in [*stage["rows"], *stage["compiled_rows"]]
-    ]  # fmt: skip
+    flat = []
+    for doc in documents:
+        for stage in doc["stages"]:
+            for row in [*stage["rows"], *stage["compiled_rows"]]:
+                band = row.get("band") or {}
+                flat.append({"chip": doc["chip"], "stage": stage["name"], "scope": row["scope"],
+                             "floor_s": row.get("floor_s"), **(row["compiled"] or _NOTHING),
+                             "band_low": band.get("low"), "band_high": band.get("high")})  # fmt: skip
     keys = list(flat[0]) if flat else []
     return table.FORMATS[form](Table(tuple(Column(k, k) for k in keys), [[row[k] for k in keys] for row in flat]))

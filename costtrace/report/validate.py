@@ -35,8 +35,8 @@ def printed(doc: Document, form: str) -> str:
     out += wrapped(f"mean error over these {len(device)}: floor {_factor(doc['mean_error_floor'])}, predicted "
                    f"{_factor(doc['mean_error_predicted'])} (mean |ln|, as a factor)")  # fmt: skip
     for band in doc["bands"]:
-        out += wrapped(f"{band['kind']}: measured was {band['low']:.2f} to {band['high']:.2f} times the prediction "
-                       f"({band['rows']} rows)")  # fmt: skip
+        out += wrapped(f"{band['kind']} on a {band['platform'].upper()}: measured was {band['low']:.2f} to "
+                       f"{band['high']:.2f} times the prediction ({len(band['rows'])} rows)")  # fmt: skip
     for row in doc["rows"]:
         for form, seconds in row["spread"].items():
             out += wrapped(f"{row['id']}, {form}: predicted {units.text(seconds, 's')}")

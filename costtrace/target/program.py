@@ -75,8 +75,8 @@ def lowered(
 def sharded(
     args: tuple[Any, ...], axes: Mapping[str, int], cuts: Mapping[str, Sequence[int | None]]
 ) -> tuple[Any, ...]:
-    """`args` over a mesh without devices. cuts: for each axis, the dimension in which each flat argument is cut along it;
-    what does not divide is left whole, as jit does not cut it."""
+    """`args` over a mesh without devices. cuts: for each axis, the dimension of each flat argument that is cut along
+    it; what does not divide is left whole, as jit does not cut it."""
     import jax
     from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
