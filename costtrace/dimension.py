@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from costtrace import routing
-from costtrace.core import BACKWARD, Op, Trace, Value
+from costtrace.core import BACKWARD, Op
 
 Labels = tuple["int | None", ...]
 
@@ -297,7 +297,7 @@ def _carried(op: Op, found: Dims) -> Dims:
 
 @dims("conv_general_dilated")
 def convolution(op: Op) -> Dims:
-    """Batch, channels in (a sum) and out; space with the neighbours' rows where the stride is 1."""
+    """Batch, channels in (a sum) and out; space with the neighbours' rows where a stride divides it."""
     n, p = op.params["dimension_numbers"], op.params
     x, w, out = (v.shape for v in (*op.inputs[:2], *op.outputs))
     left: list[int | None] = [None] * len(x)
@@ -309,10 +309,37 @@ def convolution(op: Op) -> Dims:
         kernel[n.rhs_spec[0]] = right[n.out_spec[1]] = 2
     halo = {}
     for i, (a, k, o) in enumerate(zip(n.lhs_spec[2:], n.rhs_spec[2:], n.out_spec[2:], strict=True)):
-        if (p["window_strides"][i], p["lhs_dilation"][i], x[a]) == (1, 1, out[o]):
+        step = p["window_strides"][i]
+        if p["lhs_dilation"][i] == 1 and x[a] == step * out[o]:
             left[a] = right[o] = 3 + i
-            halo[3 + i] = (w[k] - 1) * p["rhs_dilation"][i]
+            halo[3 + i] = max(0, (w[k] - 1) * p["rhs_dilation"][i] + 1 - step)
     return Dims((tuple(left), tuple(kernel)), (tuple(right),), frozenset({1}), {k: v for k, v in halo.items() if v})
+
+
+@dims("reduce_window_max", "reduce_window_min", "reduce_window_sum")
+def pooled(op: Op) -> Dims:
+    """Where windows stand side by side and fill a dimension, or are one wide, a chip's windows lie in its own part."""
+    p = op.params
+    x, out = op.inputs[0].shape, op.outputs[0].shape
+    beside = tuple(
+        d if (w, x[d]) == (step, step * out[d]) and (low, high, wide, apart) == (0, 0, 1, 1) else None
+        for d, (w, step, (low, high), wide, apart) in enumerate(
+            zip(p["window_dimensions"], p["window_strides"], p["padding"], p["base_dilation"], p["window_dilation"],
+                strict=True)
+        )
+    )  # fmt: skip
+    return Dims((beside,), (beside,))
+
+
+@dims("select_and_scatter_add")
+def unpooled(op: Op) -> Dims:
+    """The derivative of a maximum over windows: (gradient, operand) -> the operand's shape."""
+    p, small, x = op.params, op.inputs[0].shape, op.inputs[1].shape
+    beside = tuple(
+        d if (w, x[d], *pads) == (step, step * small[d], 0, 0) else None
+        for d, (w, step, pads) in enumerate(zip(p["window_dimensions"], p["window_strides"], p["padding"], strict=True))
+    )
+    return Dims((beside, beside), (beside,))
 
 
 @dims("pad")
@@ -330,68 +357,3 @@ def moved(op: Op) -> Dims:
     """A collective over another axis: what it cuts or joins stays one axis of this one."""
     every = tuple(range(len(op.inputs[0].shape)))
     return Dims((every,) * len(op.inputs), (every,) * len(op.outputs))
-
-
-Place = tuple[Value, int]
-
-
-class Classes:
-    """Dimensions of a program's values that are one axis, joined through every op, loop edge and carry."""
-
-    def __init__(self, trace: Trace) -> None:
-        self.parent: dict[Place, Place] = {}
-        self.routed = routing.routed(trace)
-        self.dims = [of(op, i in self.routed) for i, op in enumerate(trace.ops)]
-        self.values: dict[Value, None] = dict.fromkeys(trace.inputs)
-        for op, found in zip(trace.ops, self.dims, strict=True):
-            seen: dict[int, Place] = {}
-            pairs = (*zip(op.inputs, found.inputs, strict=False), *zip(op.outputs, found.outputs, strict=True))
-            for v, labels in pairs:
-                self._value(v)
-                for d, label in enumerate(labels):
-                    if label is not None and v.shape[d] > 1:
-                        self._join(seen.setdefault(label, (v, d)), (v, d))
-        for c in trace.carries:
-            for v in (c.start, c.inner, c.end):
-                self._value(v)
-                for d, n in enumerate(v.shape):
-                    if n > 1:
-                        self._join((c.inner, d), (v, d))
-        for v in trace.outputs:
-            self._value(v)
-
-    def _value(self, v: Value) -> None:
-        while v not in self.values:
-            self.values[v] = None
-            if v.edge is None:
-                return
-            shift = {"row": 1, "stack": -1}.get(v.edge.kind, 0)
-            if v.edge.kind != "part":
-                for d, n in enumerate(v.shape):
-                    if n > 1 and d + shift >= 0:
-                        self._join((v, d), (v.edge.source, d + shift))
-            v = v.edge.source
-
-    def root(self, at: Place) -> Place:
-        """One place that stands for the whole class."""
-        while (up := self.parent.get(at, at)) != at:
-            self.parent[at] = self.parent.get(up, up)
-            at = up
-        return at
-
-    def _join(self, a: Place, b: Place) -> None:
-        a, b = self.root(a), self.root(b)
-        if a != b:
-            self.parent[a] = b
-
-    def of(self, v: Value, d: int) -> Place:
-        return self.root((v, d))
-
-    def places(self) -> dict[Place, list[Place]]:
-        """Every class with its members."""
-        out: dict[Place, list[Place]] = {}
-        for v in self.values:
-            for d, n in enumerate(v.shape):
-                if n > 1:
-                    out.setdefault(self.root((v, d)), []).append((v, d))
-        return out

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from costtrace.classes import Classes, Place
 from costtrace.core import Trace, Value
-from costtrace.dimension import Classes, Place
 
 CASTS = ("convert_element_type", "reduce_precision", "copy", "copy_p", "stop_gradient", "reshape", "squeeze",
          "expand_dims", "transpose", "slice", "split", "all_gather")  # fmt: skip

@@ -12,8 +12,9 @@ import math
 from dataclasses import replace
 from typing import Any
 
+from costtrace.classes import Classes, Place
 from costtrace.core import Carry, Op, Trace, Value
-from costtrace.dimension import Classes, Dims, Place
+from costtrace.dimension import Dims
 from costtrace.layout import CASTS, Layout, Plan, is_float
 from costtrace.local import PARAMETERS
 from costtrace.transfer import Partial, Transfers
@@ -39,6 +40,7 @@ class _Placer(Transfers):
         self.problems: list[str] = []
         self.made: list[Op | None] = []
         self.away: set[Value] = set()
+        self.constants: dict[Value, bool] = {}
 
     # -- the program
 
@@ -162,9 +164,9 @@ class _Placer(Transfers):
         if len(cuts) > 1 and op.primitive == "dot_general" and self.plan.attention == "heads":
             batch = [x for x in found.inputs[0] if x in found.inputs[1] and x not in found.summed]
             sizes = {x: op.inputs[0].shape[found.inputs[0].index(x)] for x in batch}
-            good = [x for x in batch if x is not None and sizes[x] >= self.n and x not in self.tokens(op, found)]
-            if good:
-                best = max(good, key=lambda x: (sizes[x] % self.n == 0, sizes[x]))
+            able = [x for x in batch if x is not None and sizes[x] >= self.n and x not in self.tokens(op, found)]
+            if able:
+                best = max(able, key=lambda x: (x in cuts, sizes[x] % self.n == 0, sizes[x]))
                 if sizes[best] % self.n:
                     pad = -(-sizes[best] // self.n) * self.n / sizes[best] - 1
                     self.problems.append(f"{op.scope}: {sizes[best]} heads over {self.n} chips: {pad:.1%} idle")
@@ -174,13 +176,44 @@ class _Placer(Transfers):
         if cuts:
             k = self.rank.get
             of = {x for v, labels in zip(op.inputs, found.inputs, strict=False) if v in self.weights for x in labels}
-            return min(cuts, key=lambda x: (x not in held, x not in of, k(cuts[x], -1), list(cuts).index(x)))
+            order = {x: (x not in held, x not in of, k(cuts[x], -1)) for x in cuts}
+            good = [x for x in cuts if order[x] == min(order.values())]
+            return good[0] if len(good) == 1 else min(good, key=lambda x: -self.summed_at(op, found, x))
         for v, labels in zip(op.outputs, found.outputs, strict=True):
             d = self.home(v)
-            born = op.inputs and not any(x.shape for x in op.inputs)
+            born = op.inputs and all(self.is_constant(x) for x in op.inputs)
             if d is not None and labels[d] is not None and is_float(v) and not born and not self.by_weights(op):
                 return labels[d]
         return None
+
+    def summed_at(self, op: Op, found: Dims, label: int) -> int:
+        """The first op that sums over the label's dimension of the result: a softmax sums over keys, not queries."""
+        left = [(v, d) for v, labels in zip(op.outputs, found.outputs, strict=True) for d, x in enumerate(labels)
+                if x == label]  # fmt: skip
+        seen, first = set(left), len(self.trace.ops)
+        while left:
+            v, d = left.pop()
+            for user in self.users.get(v, []):
+                labels = self.classes.dims[user.index]
+                for x, some in zip(user.inputs, labels.inputs, strict=False):
+                    if x is not v or d >= len(some) or some[d] is None or user.index >= first:
+                        continue
+                    if some[d] in labels.summed:
+                        first = user.index
+                    after = [(y, e) for y, out in zip(user.outputs, labels.outputs, strict=True)
+                             for e, z in enumerate(out) if z == some[d]]  # fmt: skip
+                    left += [at for at in after if at not in seen]
+                    seen.update(after)
+        return first
+
+    def is_constant(self, v: Value) -> bool:
+        """Made of numbers in the program: each chip makes the part that it needs."""
+        if v not in self.constants:
+            maker = self.maker.get(v)
+            inputs = self.trace.ops[maker].inputs if maker is not None else None
+            known = not v.shape or v.kind == "literal" if inputs is None else all(map(self.is_constant, inputs))
+            self.constants[v] = known
+        return self.constants[v]
 
     def by_weights(self, op: Op) -> bool:
         return bool(op.inputs) and all(v in self.weights or v.kind == "literal" for v in op.inputs)

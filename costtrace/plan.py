@@ -10,8 +10,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from costtrace.classes import Classes, Place
 from costtrace.core import BACKWARD, Op, Trace, Value
-from costtrace.dimension import REDUCED, Classes, Place
+from costtrace.dimension import REDUCED
 from costtrace.layout import Plan, gradient, is_float
 
 STATE = "optimizer_state"
@@ -46,7 +47,7 @@ class Found:
         """The class that attends to itself; else, of those that no parameter has, the one with most bytes."""
         scores: dict[Place, int] = defaultdict(int)
         for op, _, _, left, right in self.dots():
-            if not any(self.weighty(v) for v in op.inputs[:2]):
+            if op.phase != BACKWARD and not any(self.weighty(v) for v in op.inputs[:2]):
                 for root in set(left) & set(right):
                     scores[root] += op.outputs[0].size * op.repeat
         if scores:

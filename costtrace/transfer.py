@@ -10,8 +10,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
+from costtrace.classes import Classes
 from costtrace.core import Carry, Edge, Frame, Op, Trace, Value
-from costtrace.dimension import Classes
 from costtrace.layout import Layout, Plan, gradient, is_float
 
 SEEN_THROUGH = ("slice", "squeeze", "reshape", "expand_dims", "convert_element_type")

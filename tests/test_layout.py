@@ -20,7 +20,7 @@ ORDER = """
     fusion memory static useful summary grouping module/* profiler
     grid chipfile chip roofline launch shape capacity scheme demand emulation publication
     option weight model training serving checkpoint header claim
-    routing dimension local layout transfer placement plan mesh pipeline sharding
+    routing dimension classes local layout transfer placement plan mesh pipeline sharding
     figure diff subject budget timeline dataflow schema whatif scenario
     target/* partition forced measure/* evidence/* verdict quote shortcut finding audit advice sweep
     report/* cli/* __main__
