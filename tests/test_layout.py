@@ -22,7 +22,7 @@ ORDER = """
     option weight model training serving checkpoint header claim
     routing dimension classes local layout transfer placement plan mesh pipeline sharding
     figure diff subject budget timeline dataflow schema whatif scenario
-    target/* partition forced measure/* evidence/* verdict quote shortcut finding audit advice sweep
+    target/* partition forced measure/* evidence/* compare verdict quote shortcut finding audit advice sweep
     report/* cli/* __main__
 """.split()
 UPWARD = {  # methods by which a Profile shows itself; what profile() hands over where it must ask the compiler

@@ -105,4 +105,7 @@ def test_a_document_of_another_form_does_not_fit(said: Callable[[str], Any]) -> 
 def test_the_command_prints_it(said: Callable[[str], Any], capsys: pytest.CaptureFixture[str]) -> None:
     assert said("schema profile") == SCHEMAS["profile"]
     assert main(["schema", "modle"]) == 2
-    assert "no schema 'modle': there are model, runs, profile, diff, check, advise, sweep" in capsys.readouterr().err
+    assert (
+        "no schema 'modle': there are model, runs, profile, diff, check, advise, sweep, measure, compare"
+        in capsys.readouterr().err
+    )

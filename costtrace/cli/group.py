@@ -23,6 +23,8 @@ COMMANDS = {
     "sweep": "costtrace.cli.sweep",
     "advise": "costtrace.cli.advise",
     "validate": "costtrace.cli.validate",
+    "measure": "costtrace.cli.measure",
+    "compare": "costtrace.cli.compare",
     "setup": "costtrace.cli.setup",
 }
 """Command -> the module whose `command` it is."""

@@ -72,7 +72,7 @@ def callback(
             raise UsageError(f"{target} is an artifact, with arguments of its own: give only --dim for its sizes")
         fn, args, config, notes = _artifact(target, dim)
     else:
-        fn, args, config, notes = _source(target, given, maker, checkpoint, dim)
+        fn, args, config, notes = sourced(target, given, maker, checkpoint, dim)
     where: int | str | None = int(weights) if weights and weights.isdecimal() else weights
     jit, extra = None, _nothing
     if grad or optimizer or step_time is not None:
@@ -106,7 +106,7 @@ def callback(
 command = click.Command("trace", params=[*OWN, *OPTIONS, *strategies.OPTIONS], callback=callback, help=callback.__doc__)
 
 
-def _source(
+def sourced(
     target: str, given: tuple[str, ...], maker: str | None, checkpoint: str | None, dim: tuple[str, ...]
 ) -> tuple[Any, tuple[Any, ...], dict[str, Any], list[Any]]:
     """(function, abstract arguments, config, notes) of what a file or a package names."""

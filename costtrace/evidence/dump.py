@@ -25,7 +25,7 @@ def read(path: Path) -> Module:
         ) from None
     try:
         if data[:1] == b"\n" or b"\0" in data[:4096]:
-            return parsed(_text(data, path))
+            return parsed(text_of(data, path))
         return parsed(data.decode())
     except UnicodeDecodeError:
         raise FormatError(f"{path} is neither HLO text nor an HLO proto: dump it with --xla_dump_hlo_as_text") from None
@@ -51,7 +51,7 @@ def compiled(path: Path, chip: Chip) -> Compiled:
         ) from e
 
 
-def _text(data: bytes, path: Path) -> str:
+def text_of(data: bytes, path: Path) -> str:
     """The text of an HloModuleProto, or of the HloProto that XLA dumps, whose first field is one."""
     try:
         from jaxlib._hlo import HloModule

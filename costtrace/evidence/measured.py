@@ -20,9 +20,11 @@ from costtrace.errors import FormatError, UsageError
 TAGS = ("M",)
 PREDICTIONS = "predictions.toml"
 """Beside the measurements: see evidence.band."""
+RATIOS = "ratios.toml"
+"""Published ratios: see evidence.ratio."""
 
 
-class _Source(msgspec.Struct, forbid_unknown_fields=True):
+class Source(msgspec.Struct, forbid_unknown_fields=True):
     text: str
     date: str
 
@@ -43,7 +45,7 @@ class _Row(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
-    sources: dict[str, _Source]
+    sources: dict[str, Source]
     row: list[_Row]
     formulation: dict[str, str] = {}
 
@@ -100,7 +102,8 @@ def _measurement(row: _Row, data: _File) -> Measurement:
 
 def measurements() -> list[Measurement]:
     """Every row of the package's files. Raises FormatError where two have one id."""
-    rows = [row for path in sorted(folder().glob("*.toml")) if path.name != PREDICTIONS for row in load(path)]
+    files = [path for path in sorted(folder().glob("*.toml")) if path.name not in (PREDICTIONS, RATIOS)]
+    rows = [row for path in files for row in load(path)]
     seen: set[str] = set()
     for row in rows:
         if row.id in seen:

@@ -204,6 +204,64 @@ ADVICE = _object(
 )
 
 
+DEVICE = _object({**_each(("platform", "kind", "jax", "jaxlib", "python"), TEXT), **_each(("count", "cores"), COUNT)})
+LOOP = _object({"steps": COUNT, **_each(("scanned_s", "separate_s", "waited_s", "scanned_spread", "separate_spread",
+                                         "waited_spread", "dispatch_s"), _or_null(NUMBER)), "why": TEXT})  # fmt: skip
+PART = _object({"scope": TEXT, **_each(("runs", "programs"), COUNT), "finite": TRUTH,
+                **_each(("compile_s", "measured_s", "spread"), SECONDS),
+                "samples_s": _list(_list(SECONDS))})  # fmt: skip
+MEASURED = _object(
+    {
+        **HEAD,
+        "model": TEXT,
+        "config": CONFIG,
+        "device": DEVICE,
+        "date": TEXT,
+        "stages": _list(
+            _object(
+                {
+                    "name": TEXT,
+                    **_each(("calls", "weight_bytes", "peak_bytes"), COUNT),
+                    **_each(("compile_s", "staging_s", "measured_s", "first_s", "spread"), SECONDS),
+                    "staging_bytes_per_s": _or_null(SECONDS),
+                    "samples_s": _list(SECONDS),
+                    "finite": TRUTH,
+                    "peak_by": {"enum": ["device", "compiled"]},
+                    "loop": {"anyOf": [{"type": "null"}, LOOP]},
+                    "parts": _list(PART),
+                    "left_out": _list(TEXT),
+                }
+            )
+        ),
+    }
+)
+COMPARED = _object(
+    {
+        **HEAD,
+        "model": TEXT,
+        "config": CONFIG,
+        "chip": TEXT,
+        "datasheet": _or_null(TEXT),
+        "measured": _list(TEXT),
+        "rows": _list(
+            _object(
+                {
+                    **_each(("stage", "scope", "below", "what"), TEXT),
+                    "measured_s": SECONDS,
+                    "runs_s": _list(SECONDS),
+                    **_each(("floor_s", "floor_measured_rates_s", "shape_aware_s", "compiled_s"), _or_null(SECONDS)),
+                    "ratio": _or_null(SECONDS),
+                    "gap": _table(_or_null(NUMBER)),
+                }
+            )
+        ),
+        "notes": _list(TEXT),
+        **_each((f"mean_error_{key}" for key in ("floor", "floor_measured_rates", "shape_aware", "compiled")),
+                _or_null(SECONDS)),
+    }
+)  # fmt: skip
+
+
 def _tuple(*items: Schema) -> Schema:
     return {"type": "array", "prefixItems": list(items), "minItems": len(items), "maxItems": len(items)}
 
@@ -243,5 +301,11 @@ SCHEMAS: dict[str, Schema] = {
     "check": _whole("check", "costtrace check, --format json", CHECK),
     "advise": _whole("advise", "costtrace advise, --format json: what pays first", ADVICE),
     "sweep": _whole("sweep", "costtrace sweep, --format json: null in the figures of a failed point", SWEEP),
+    "measure": _whole(
+        "measure", "costtrace measure, --out or --format json: seconds of one call of each stage", MEASURED
+    ),
+    "compare": _whole(
+        "compare", "costtrace compare, --format json: measured beside modelled, seconds of one call", COMPARED
+    ),
 }
 """Name of a document -> its schema."""

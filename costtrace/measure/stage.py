@@ -1,0 +1,228 @@
+"""One stage, run: its compile, its weights' way to the device, its steady seconds, the memory it took, its loop against
+separate steps, and each of its scopes compiled apart. Knows programs and arrays; models and reports lie elsewhere.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from costtrace.errors import TraceError
+from costtrace.measure import cut, random
+from costtrace.measure.clock import Effort, Timing, steady
+
+STEPS = 8
+"""The most steps of a loop that is timed."""
+DEVICE, ANALYSIS = "device", "compiled"
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """`by`: "device" is the most that the device had in use since the process began, "compiled" what the compiled
+    program says that it holds (arguments, results and temporary arrays)."""
+
+    nbytes: int
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """`steps` runs of a stage, each on what the last one made: as one scan, dispatched one after the other, and with
+    the host waiting for each. `why`: what kept the loop from being made."""
+
+    steps: int
+    scanned: Timing | None = None
+    separate: Timing | None = None
+    waited: Timing | None = None
+    why: str = ""
+
+    @property
+    def dispatch_s(self) -> float | None:
+        """Seconds a step that a scan saves: below 0 where the scan is the slower one."""
+        if self.scanned is None or self.separate is None:
+            return None
+        return (self.separate.median_s - self.scanned.median_s) / self.steps
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A scope compiled apart. `measured_s`: of all its runs in one call of the stage."""
+
+    scope: str
+    times: int
+    compile_s: float
+    timings: tuple[tuple[int, Timing], ...]
+    """(how often in one call, the timing of one run) of each different program that the scope is"""
+    finite: bool
+
+    @property
+    def measured_s(self) -> float:
+        return sum(times * timing.median_s for times, timing in self.timings)
+
+    @property
+    def spread(self) -> float:
+        return max(timing.spread for _, timing in self.timings)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One stage, one call. `hlo`: the compiled program's text, which a profiler's trace is read with."""
+
+    name: str
+    compile_s: float
+    weights: random.Staged
+    timing: Timing
+    memory: Memory
+    finite: bool
+    loop: Loop | None
+    parts: tuple[Part, ...]
+    left_out: tuple[str, ...]
+    hlo: str
+
+
+class Program:
+    """A stage's function, its arguments made random and staged on the device.
+
+    donated: positions among `args` (weights are 0) that the program may overwrite: each is then replaced by the result
+    of its shape.
+    """
+
+    def __init__(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], donated: Collection[int] = ()) -> None:
+        self.name, self.fn, self.specs, self.donated = name, fn, args, tuple(donated)
+        try:
+            self.closed = jax.make_jaxpr(fn)(*args)
+            self.source = random.Source(random.rows(self.closed))
+            start = time.perf_counter()
+            jitted = jax.jit(fn, donate_argnums=self.donated) if self.donated else jax.jit(fn)
+            self.compiled = jitted.lower(*args).compile()
+            self.compile_s = time.perf_counter() - start
+        except Exception as e:  # the user's function and the compiler may raise anything
+            raise TraceError(f"{name} cannot be compiled for {jax.default_backend()}: {_line(e)}") from e
+        self.weights = random.staged(self.source.tree(args[0], weight=True))
+        rest = random.staged(tuple(self.source.tree(arg) for arg in args[1:]))
+        self.args: list[Any] = [self.weights.arrays, *rest.arrays]
+
+    def run(self) -> Any:
+        """One call, waited for."""
+        return jax.block_until_ready(self.dispatched())
+
+    def dispatched(self) -> Any:
+        """One call, which may not be done yet."""
+        out = self.compiled(*self.args)
+        if self.donated:
+            given = list(out) if isinstance(out, tuple | list) else [out]
+            for position in self.donated:
+                at = next(k for k, some in enumerate(given) if some is not None and _alike(some, self.specs[position]))
+                self.args[position], given[at] = given[at], None
+        return out
+
+    @property
+    def text(self) -> str:
+        """The compiled program as HLO text."""
+        return self.compiled.as_text() or ""
+
+    @property
+    def memory(self) -> Memory:
+        stats = jax.devices()[0].memory_stats() or {}
+        if "peak_bytes_in_use" in stats:
+            return Memory(int(stats["peak_bytes_in_use"]), DEVICE)
+        said: Any = self.compiled.memory_analysis()
+        parts = ("argument_size_in_bytes", "output_size_in_bytes", "temp_size_in_bytes")
+        return Memory(sum(int(getattr(said, part)) for part in parts) - int(said.alias_size_in_bytes), ANALYSIS)
+
+
+def measured(
+    program: Program, calls: int, scopes: Collection[str], effort: Effort, told: Callable[[str], None]
+) -> Measured:
+    """The stage's figures. scopes: which parts are compiled apart. Raises TraceError where the device fails."""
+    try:
+        told(f"{program.name}: {program.compile_s:.1f} s of compile; timing")
+        timing = steady(program.run, effort)
+        finite = random.finite(program.run())
+        loop = _loop(program, min(calls, STEPS), effort) if calls > 1 else None
+        memory = program.memory
+        parts = _parts(program, scopes, effort, told)
+    except jax.errors.JaxRuntimeError as e:
+        raise TraceError(f"{program.name} failed on the device: {_line(e)}: a smaller size may fit") from e
+    left_out = tuple(scope for scope in scopes if scope not in {part.scope for part in parts})
+    return Measured(program.name, program.compile_s, program.weights, timing, memory, finite, loop, parts, left_out,
+                    program.text)  # fmt: skip
+
+
+def _loop(program: Program, steps: int, effort: Effort) -> Loop:
+    """What a step makes is the next one's first argument of that shape."""
+    out = jax.eval_shape(program.fn, *program.specs)
+    position = next((k for k, arg in enumerate(program.specs) if k and _alike(out, arg)), None)
+    if position is None or program.donated:
+        return Loop(
+            steps, why="a step's result has no argument's shape" if position is None else "arguments are donated"
+        )
+
+    def after(args: tuple[Any, ...], x: Any) -> tuple[Any, ...]:
+        return (*args[:position], x, *args[position + 1 :])
+
+    def scan(*args: Any) -> Any:
+        def step(x: Any, _: None) -> tuple[Any, None]:
+            return program.fn(*after(args, x)), None
+
+        return jax.lax.scan(step, args[position], None, length=steps)[0]
+
+    whole = jax.jit(scan).lower(*program.specs).compile()
+    args = tuple(program.args)
+
+    def separate(wait: bool) -> Callable[[], Any]:
+        def run() -> Any:
+            x = args[position]
+            for _ in range(steps):
+                x = program.compiled(*after(args, x))
+                if wait:
+                    jax.block_until_ready(x)
+            return jax.block_until_ready(x)
+
+        return run
+
+    return Loop(steps, steady(lambda: jax.block_until_ready(whole(*args)), effort), steady(separate(False), effort),
+                steady(separate(True), effort))  # fmt: skip
+
+
+def _parts(program: Program, scopes: Collection[str], effort: Effort, told: Callable[[str], None]) -> tuple[Part, ...]:
+    known: dict[str, tuple[float, Timing, bool]] = {}
+    out = []
+    for scope, pieces in cut.pieces(program.closed, scopes).items():
+        told(f"{program.name}: {scope}")
+        for piece in pieces:
+            if piece.key not in known:
+                known[piece.key] = _piece(piece, program.source, effort)
+        each = [(piece.times, *known[piece.key]) for piece in pieces]
+        timings = tuple((times, timing) for times, _, timing, _ in each)
+        compile_s = sum(seconds for _, seconds, _, _ in each)
+        out.append(Part(scope, sum(times for times, _ in timings), compile_s, timings, all(ok for *_, ok in each)))
+    return tuple(out)
+
+
+def _piece(piece: cut.Piece, source: random.Source, effort: Effort) -> tuple[float, Timing, bool]:
+    """(compile seconds, timing, outputs finite) of one piece on random arrays."""
+    args = random.staged(tuple(source.array(spec, len(spec.shape) > 1) for spec in piece.args)).arrays
+    start = time.perf_counter()
+    compiled = jax.jit(piece.fn).lower(*piece.args).compile()
+    compile_s = time.perf_counter() - start
+    timing = steady(lambda: jax.block_until_ready(compiled(*args)), effort)
+    return compile_s, timing, random.finite(compiled(*args))
+
+
+def _alike(some: Any, specs: Any) -> bool:
+    """True where two trees have the same arrays by shape and dtype."""
+    one: Any = jax.tree.structure(some)
+    if one != jax.tree.structure(specs):
+        return False
+    pairs = zip(jax.tree.leaves(some), jax.tree.leaves(specs), strict=True)
+    return all(hasattr(b, "shape") and (a.shape, a.dtype) == (b.shape, b.dtype) for a, b in pairs)
+
+
+def _line(e: Exception) -> str:
+    text = next((line.strip() for line in str(e).splitlines() if line.strip()), "no message").rstrip(".")
+    return f"{type(e).__name__}: {text}"
