@@ -318,7 +318,7 @@ def made(kind: str, version: str | None = None) -> Path:
 
 def test_without_a_compiler_one_line_says_what_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(cache.FOLDER, str(tmp_path))
-    monkeypatch.setattr(setup, "_installed", lambda module: False)
+    monkeypatch.setattr(setup, "installed", lambda module: False)
     with pytest.raises(UsageError, match=r"^no TPU compiler: run costtrace setup tpu$"):
         setup.python("tpu")
     made("tpu", "0.1.2")
@@ -333,7 +333,7 @@ def test_without_a_compiler_one_line_says_what_to_run(tmp_path: Path, monkeypatc
 
 def test_the_users_own_environment_serves_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(cache.FOLDER, str(tmp_path))
-    monkeypatch.setattr(setup, "_installed", lambda module: module == "libtpu")
+    monkeypatch.setattr(setup, "installed", lambda module: module == "libtpu")
     assert setup.python("tpu") == sys.executable
 
 

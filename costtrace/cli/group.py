@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from costtrace.cli.manual import with_manual
 from costtrace.errors import UsageError
 from costtrace.version import __version__
 
@@ -26,6 +27,7 @@ COMMANDS = {
     "measure": "costtrace.cli.measure",
     "compare": "costtrace.cli.compare",
     "setup": "costtrace.cli.setup",
+    "doctor": "costtrace.cli.doctor",
 }
 """Command -> the module whose `command` it is."""
 
@@ -57,13 +59,13 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in COMMANDS:
             found: click.Command = importlib.import_module(COMMANDS[cmd_name]).command
-            return found
+            return with_manual(found, cmd_name)
         from costtrace import model
 
         if cmd_name.endswith(".py") or cmd_name in model.names():
             from costtrace.cli.model import command
 
-            return command(cmd_name)
+            return with_manual(command(cmd_name), cmd_name)
         return None
 
     def resolve_command(

@@ -70,7 +70,7 @@ def python(kind: str) -> str:
         except OSError as e:
             raise UsageError(f"{at} is not used, {e.strerror}: set {cache.FOLDER} to a folder of yours") from None
         return str(interpreter(at))
-    if _installed(KINDS[kind].module):
+    if installed(KINDS[kind].module):
         return sys.executable
     others = sorted(p.name.split("-jax")[1].split("-py")[0] for p in at.parent.glob(f"{kind}-jax*") if whole(p))
     had = f" (there is one for jax {', '.join(others)}, yours is {jax_version()})" if others else ""
@@ -95,7 +95,8 @@ def versions(kind: str) -> dict[str, str]:
     return out
 
 
-def _installed(module: str) -> bool:
+def installed(module: str) -> bool:
+    """True where the user's own environment has the compiler's module; it is not imported."""
     try:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:

@@ -1,0 +1,164 @@
+"""Files with bytes changed, cut, doubled and moved: a loader reads them or raises a CosttraceError, nothing else.
+
+COSTTRACE_FUZZ=20000 runs that many of each kind instead of the few of every run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import bad_files
+import jax
+import jax.numpy as jnp
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from jax import export
+
+import costtrace
+from costtrace import budget, checkpoint, chip, chipfile, diff, figure, formula
+from costtrace.cli import argument, main
+from costtrace.errors import CosttraceError
+from costtrace.evidence import dump, exported, measured
+
+RUNS = int(os.environ.get("COSTTRACE_FUZZ", "60"))
+HLO = Path(__file__).parent / "hlo" / "block.v6e.hlo"
+V6E = chip.load("v6e")
+
+
+def program(w: Any, x: Any) -> Any:
+    with jax.named_scope("up"):
+        x = jnp.tanh(x @ w)
+    with jax.named_scope("loop"):
+        return jax.lax.scan(lambda c, _: (c * 2, None), x, None, length=3)[0]
+
+
+SHAPES = (jax.ShapeDtypeStruct((8, 8), "float32"), jax.ShapeDtypeStruct((4, 8), "float32"))
+
+
+def profile() -> bytes:
+    return costtrace.profile(program, *SHAPES).to_json().encode()
+
+
+def document() -> bytes:
+    import io
+    from contextlib import redirect_stdout
+
+    with redirect_stdout(io.StringIO()) as out:
+        assert main(["hpc", "--format", "json", "--depth", "1"]) == 0
+    return out.getvalue().encode()
+
+
+def proto() -> bytes:
+    return bytes(jax.jit(program).lower(*SHAPES).compiler_ir("hlo").as_serialized_hlo_module_proto())
+
+
+def artifact() -> bytes:
+    return bytes(export.export(jax.jit(program), platforms=("cpu",))(*SHAPES).serialize())
+
+
+def compared(path: Path) -> None:
+    figures = figure.read(path)
+    diff.diff(figures, figures, "flops")
+    diff.totals(figures, figures)
+
+
+def index(path: Path) -> None:
+    (path.parent / "good.safetensors").write_bytes(bad_files.safetensors(bad_files.HEADER))
+    checkpoint.read(str(path))
+
+
+def text_of(load: Callable[[str], Any]) -> Callable[[Path], Any]:
+    return lambda path: load(path.read_bytes().decode("utf-8", "replace").replace("\0", ""))
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A file's right form, and what reads it."""
+
+    name: str
+    right: Callable[[], bytes]
+    load: Callable[[Path], Any]
+
+
+KINDS = {
+    "chip": Kind("chip.toml", lambda: (chip.folder() / "v6e.toml").read_bytes(), chipfile.ChipFile),
+    "budget": Kind("budget.toml", bad_files.BUDGET.encode, budget.load),
+    "measurements": Kind("m.toml", lambda: min(measured.folder().glob("*.toml")).read_bytes(), measured.load),
+    "profile": Kind("profile.json", profile, compared),
+    "document": Kind("document.json", document, compared),
+    "safetensors": Kind(
+        "w.safetensors", lambda: bad_files.safetensors(bad_files.HEADER), lambda path: checkpoint.read(str(path))
+    ),
+    "index": Kind("w.safetensors.index.json", lambda: b'{"weight_map": {"w": "good.safetensors"}}', index),
+    "mapping": Kind(
+        "map.json", lambda: b'{"w/{n}": ["a", "b"], "v": "c"}', lambda path: checkpoint.mapping_of(str(path))
+    ),
+    "HLO text": Kind("module.hlo", HLO.read_bytes, lambda path: dump.compiled(path, V6E)),
+    "HLO proto": Kind("module.pb", proto, lambda path: dump.compiled(path, V6E)),
+    "artifact": Kind("program.jaxexport", artifact, lambda path: exported.opened(str(path))),
+    "formula": Kind("formula", lambda: b"ceil(2 * a / 3) ** 2 + max(a, b.real) if a > 3 else -a",
+                    text_of(lambda text: formula.value(text, {"a": 7, "b": 2}))),
+    "argument": Kind("argument", lambda: b"x=bf16[1024,n,3]", text_of(lambda text: argument.parse(text, {"n": 3}))),
+}  # fmt: skip
+SPECIAL = [b"", b"\0", b"\xff", b"-1", b"1e999", b"9" * 400, b"nan", b"[" * 50, b"{", b'"', b"null", b"=", b"\n",
+           b"../", struct.pack("<Q", 2**63 - 1)]  # fmt: skip
+
+
+@st.composite
+def changes(draw: st.DrawFn, right: bytes) -> bytes:
+    """A few changes of the right form: cut, put in, put in place, double a part, move a part."""
+    out = bytearray(right)
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, len(out)))
+        length = draw(st.integers(0, 40))
+        some = draw(st.one_of(st.sampled_from(SPECIAL), st.binary(max_size=8)))
+        how = draw(st.sampled_from(("cut", "put", "place", "end", "double", "move")))
+        if how == "cut":
+            del out[at : at + length]
+        elif how == "put":
+            out[at:at] = some
+        elif how == "place":
+            out[at : at + len(some)] = some
+        elif how == "end":
+            del out[at:]
+        elif how == "double":
+            out[at:at] = out[at : at + length]
+        else:
+            part = out[at : at + length]
+            del out[at : at + length]
+            to = draw(st.integers(0, len(out)))
+            out[to:to] = part
+    return bytes(out)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("fuzz")
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_right_form_is_read(name: str, place: Path) -> None:
+    kind = KINDS[name]
+    (place / kind.name).write_bytes(kind.right())
+    kind.load(place / kind.name)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_changed_file_is_read_or_refused(name: str, place: Path) -> None:
+    kind, right = KINDS[name], KINDS[name].right()
+    path = place / kind.name
+
+    @settings(max_examples=RUNS, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @given(changes(right))
+    def fuzzed(data: bytes) -> None:
+        path.write_bytes(data)
+        with contextlib.suppress(CosttraceError):
+            kind.load(path)
+
+    fuzzed()
