@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from costtrace import formula
 from costtrace.errors import ShapeError, UsageError
 
 _WRAPPERS = ("value", "raw_value")
@@ -49,13 +50,13 @@ def filled(args: tuple[Any, ...], dims: Mapping[str, int] | None) -> tuple[Any, 
     def size(dim: Any) -> int:
         if not export.is_symbolic_dim(dim):
             return dim
-        symbols.update(dict.fromkeys(w for w in re.findall(r"[A-Za-z_]\w*", str(dim)) if w not in functions))
-        try:
-            return int(eval(str(dim), {"__builtins__": {}}, functions | dict(dims or {})))
-        except NameError as e:
+        named = [w for w in re.findall(r"[A-Za-z_]\w*", str(dim)) if w not in functions]
+        symbols.update(dict.fromkeys(named))
+        if absent := [name for name in named if name not in (dims or {})]:
             raise ShapeError(
-                f"symbolic dimension {str(dim)!r} has no value: pass dims={{{e.name!r}: 8}}, or --dim {e.name}=8"
-            ) from None
+                f"symbolic dimension {str(dim)!r} has no value: pass dims={{{absent[0]!r}: 8}}, or --dim {absent[0]}=8"
+            )
+        return int(formula.value(str(dim), functions | dict(dims or {}), f"symbolic dimension {str(dim)!r}"))
 
     def leaf(x: Any) -> Any:
         shape = getattr(x, "shape", ())

@@ -21,6 +21,7 @@ import click
 from costtrace import authored
 from costtrace.cli.group import INTERRUPTED, TERMINATED, Interrupted, Terminated, commands
 from costtrace.errors import CosttraceError
+from costtrace.report.table import printable
 
 BUG = 70
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -86,5 +87,5 @@ def _usage(error: click.ClickException) -> str:
 def _failed(message: str, code: int) -> int:
     if os.environ.get(TRACEBACK):
         traceback.print_exc()
-    click.echo(f"costtrace: error: {' '.join(message.split())}", err=True)
+    click.echo(f"costtrace: error: {printable(' '.join(message.split()))}", err=True)
     return code

@@ -17,7 +17,7 @@ from jax import export
 
 from costtrace.arguments import filled
 from costtrace.core import Note
-from costtrace.errors import PrivateDoorError, UsageError
+from costtrace.errors import CosttraceError, PrivateDoorError, UsageError
 from costtrace.target import hlo, replay
 
 LOWERED = Note(
@@ -35,6 +35,19 @@ def opened(path: str, dims: Mapping[str, int] | None = None) -> tuple[Callable[.
     replay does while the function is traced.
     """
     exported = _read(path)
+    try:
+        return _function(exported, dims)
+    except CosttraceError:
+        raise
+    except Exception as e:  # whatever jax and MLIR meet in an artifact that was cut or changed
+        said = next((line.strip() for line in str(e).splitlines() if line.strip()), "")[:200]
+        raise UsageError(
+            f"{path} is no whole jax.export artifact ({type(e).__name__}: {said}): write it again, for one of its "
+            "platforms"
+        ) from e
+
+
+def _function(exported: Any, dims: Mapping[str, int] | None) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     specs = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in exported.in_avals]
     args, keywords = jax.tree.unflatten(exported.in_tree, list(filled(tuple(specs), dims)))
     program = replay.function(_module(exported, args, keywords))

@@ -9,6 +9,7 @@ multiply by trip counts) and says so; a conditional counts its dearest arm. The 
 from __future__ import annotations
 
 import functools
+import importlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -107,7 +108,7 @@ def matmul_conv(fn: Any, args: tuple[Any, ...], jit: Mapping[str, Any] | None = 
 def _door(module: str, name: str) -> Any:
     """A private name of jaxlib."""
     try:
-        return getattr(__import__(module, fromlist=[name]), name)
+        return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError):
         raise PrivateDoorError(
             f"{module}.{name} is not in the jaxlib of jax {jax.__version__}: XLA's count is not to be had; "

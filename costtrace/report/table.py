@@ -78,8 +78,17 @@ def decimals(unit: str, most: float) -> int:
     return 3 if most < (1000 if unit == "s" else 100) else 1 if most < (10**5 if unit == "s" else 10**4) else 0
 
 
+KEPT = "\n\u00a0"
+"""Line breaks and spaces that hold words together are costtrace's own."""
+
+
+def printable(text: str) -> str:
+    """Without what a terminal would act on: a control character is shown as Python writes it, \\x1b."""
+    return text if text.isprintable() else "".join(c if c.isprintable() or c in KEPT else repr(c)[1:-1] for c in text)
+
+
 def _text(value: Any) -> str:
-    return "?" if value is None else str(value)
+    return "?" if value is None else printable(str(value)).replace("\n", "\\n")
 
 
 def _fixed(value: Any, factor: float, places: int) -> str:
@@ -147,8 +156,15 @@ def _separated(table: Table, delimiter: str) -> str:
     out = io.StringIO()
     writer = csv.writer(out, delimiter=delimiter, lineterminator="\n")
     writer.writerow(column.key for column in table.columns)
-    writer.writerows(["" if cell is None else cell for cell in row] for row in table.rows)
+    writer.writerows(["" if cell is None else _no_formula(cell) for cell in row] for row in table.rows)
     return out.getvalue().rstrip("\n")
+
+
+def _no_formula(cell: Any) -> Any:
+    """A name that a spreadsheet would take for a formula has an apostrophe before it; numbers are as they are."""
+    if not isinstance(cell, str):
+        return cell
+    return ("'" if cell[:1] in ("=", "+", "-", "@", "\t", "\r") else "") + printable(cell)
 
 
 def comma_separated(table: Table) -> str:

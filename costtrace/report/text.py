@@ -8,7 +8,7 @@ from typing import Any
 
 from costtrace import units
 from costtrace.report.document import Document
-from costtrace.report.table import Shown, Table, lines, shown
+from costtrace.report.table import Shown, Table, lines, printable, shown
 from costtrace.report.training import training
 from costtrace.report.views import INITIALS, MARKS, VIEWS, Field, added, fields, macs, ordered
 
@@ -170,7 +170,7 @@ def _styled(text: str, colour: bool, **how: Any) -> str:
 
 
 def wrapped(text: str, indent: str = "  ") -> list[str]:
-    return textwrap.wrap(text, WIDTH, subsequent_indent=indent, break_on_hyphens=False) or [""]
+    return textwrap.wrap(printable(text), WIDTH, subsequent_indent=indent, break_on_hyphens=False) or [""]
 
 
 def _foot(doc: Document, unit: str, verbose: bool) -> list[str]:
