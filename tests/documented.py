@@ -11,6 +11,7 @@ from pathlib import Path
 
 from costtrace import chip
 from costtrace.cli import main, manual
+from costtrace.cli.group import COMMANDS
 
 ROOT = Path(__file__).parent.parent
 PAGES = ("README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")))
@@ -47,7 +48,7 @@ LONG = (
     r"measure|compare|predict|gallery"
 )
 """What takes many seconds: these run where tests marked slow do."""
-NEVER = r"^setup|--compiled|--view|^validate|^audit klein --checkpoint|^calibrate|^measure|^predict"
+NEVER = r"^setup|--compiled|--view|^validate|^audit klein --checkpoint|^calibrate|^measure|^compare|^predict"
 """What needs a compiler, a network or a device; tests of their own do."""
 
 
@@ -94,7 +95,8 @@ def shown() -> Iterator[tuple[str, str]]:
 
 def examples() -> Iterator[str]:
     """What follows `costtrace` in the examples of every command's --help, and of a model's."""
-    for name, page in (*manual.PAGES.items(), ("hpc", manual.MODEL)):
+    pages = {name: page for name, page in manual.PAGES.items() if name in COMMANDS}
+    for name, page in (*pages.items(), ("hpc", manual.MODEL)):
         for line, _ in page.examples:
             yield line.format(name=name)
 

@@ -22,11 +22,8 @@ ORDER = """
     option weight model training serving checkpoint header claim
     routing dimension classes local layout transfer placement plan mesh pipeline sharding
     figure diff subject budget timeline dataflow schema whatif scenario
-<<<<<<< HEAD
-    target/* partition forced measure/* evidence/* compare verdict quote shortcut finding audit advice sweep
-=======
-    target/* partition forced measure/* installation evidence/* verdict quote shortcut finding audit advice sweep
->>>>>>> 581fbd8 (costtrace doctor; --help ends with examples, files, environment and exit codes; every command that the docs show is run; a fuzzer over the loaders)
+    target/* partition forced measure/* installation
+    evidence/* compare verdict quote shortcut finding audit advice sweep
     report/* cli/* __main__
 """.split()
 UPWARD = {  # methods by which a Profile shows itself; what profile() hands over where it must ask the compiler

@@ -120,6 +120,24 @@ PAGES: dict[str, Page] = {
         ),
         variables=(CACHE,),
     ),
+    "measure": Page(
+        (
+            ("measure tiny.py --out measured.json", "the real forward, timed on the device at hand"),
+            ("measure mine.py:mlp --args shapes --depth 0", "a function of yours, as a whole"),
+        ),
+        files=(MODEL_FILE, ("FILE.json", "What --out writes; costtrace compare reads it: data, never run.")),
+        variables=(("JAX_PLATFORMS", "Which of jax's devices is timed."),),
+    ),
+    "compare": Page(
+        (("compare tiny.py --measured measured.json", "measured beside modelled, and what the gap is made of"),),
+        files=(("FILE|FOLDER", "Seconds by scope, or a jax.profiler trace; data, never run."), MODEL_FILE, CHIP),
+        variables=(CACHE,),
+    ),
+    "calibrate": Page(
+        (("calibrate --quick --out my-chip.toml", "the device at hand as a chip file of measured rates"),),
+        files=(("NAME.toml", "What --out writes: a chip for --chip; its samples beside it."),),
+        variables=(("JAX_PLATFORMS", "Which of jax's devices is timed."),),
+    ),
     "setup": Page(
         (("setup tpu", "the TPU compiler, in an environment of its own"), ("setup gpu --codegen", "the GPU's, whole")),
         files=(("COSTTRACE_CACHE/environments", "Where they lie; a folder that may be removed."),),
@@ -149,6 +167,8 @@ def sections(name: str) -> list[tuple[str, list[tuple[str, str]]]]:
 
 def with_manual(command: click.Command, name: str) -> click.Command:
     """The command, whose --help then ends with its sections."""
+    if "format_epilog" in vars(command):
+        return command  # a module's command is asked for more than once
     before = command.format_epilog
 
     def format_epilog(ctx: click.Context, formatter: click.HelpFormatter) -> None:
