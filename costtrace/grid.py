@@ -16,12 +16,11 @@ from dataclasses import dataclass, field
 KINDS: dict[str, tuple[str, ...]] = {
     "product": ("m", "n", "k"),
     "streamed product": ("m", "n", "k"),
-    "batched product": ("m", "n", "k"),
+    "batched product": ("batch", "m", "n", "k"),
     "convolution": ("pixels", "features_in", "features_out", "taps"),
     "copy": ("bytes",),
     "read": ("bytes",),
     "write": ("bytes",),
-    "fresh": ("bytes",),
     "transpose": ("elements",),
     "swap": ("elements",),
     "gather": ("rows", "width"),
@@ -32,7 +31,6 @@ KINDS: dict[str, tuple[str, ...]] = {
     "add": ("elements",),
     "divide": ("elements",),
     "select": ("elements",),
-    "convert": ("elements",),
     "exp": ("elements",),
     "log": ("elements",),
     "tanh": ("elements",),
@@ -45,7 +43,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "all-reduce": ("bytes",),
     "all-gather": ("bytes",),
 }
-"""Kind of work -> its axes. docs/measuring.md says what runs for each."""
+"""Kind of work -> its axes. docs/calibrating.md says what runs for each."""
 
 
 @dataclass(frozen=True, slots=True)

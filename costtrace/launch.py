@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from costtrace.access import IDENTITY, source
 from costtrace.core import Frame, Op, Trace, Value
 from costtrace.rules import RULES
+from costtrace.rules.table import priced
 from costtrace.storage import Storage
 
 CLASSES: dict[str, str] = {
@@ -27,13 +28,14 @@ CLASSES: dict[str, str] = {
     "tanh": "tanh", "erf": "erf", "erfc": "erf", "erf_inv": "erf",
     "logistic": "logistic", "sin": "sine", "cos": "sine", "tan": "sine",
     "rsqrt": "rsqrt", "sqrt": "rsqrt", "cbrt": "rsqrt", "pow": "power",
-    "select_n": "select", "convert_element_type": "convert", "reduce_precision": "convert",
+    "select_n": "select", "convert_element_type": "add", "reduce_precision": "add",
 }  # fmt: skip
 """Primitive -> the kind of grid that prices an element of it; other elementwise arithmetic is "add"."""
 DEAR = {"divide", "exp", "log", "tanh", "erf", "logistic", "sine", "rsqrt", "power"}
 LOOPS = {"convert_element_type", "reduce_precision", "broadcast_in_dim", "broadcast_to", "iota", "slice", "squeeze",
          "expand_dims", "reshape", "rev", "pad", "transpose", "copy", "split", "unstack", "zeros_like", "empty",
          "real", "imag", "complex", "bitcast_convert_type", "dynamic_slice", *IDENTITY}  # fmt: skip
+JOINS = {"concatenate", "stack"}
 SAME = {"reshape", "squeeze", "expand_dims", *IDENTITY}
 """What names an array anew."""
 REDUCTIONS = {"reduce_sum": "sum", "reduce_prod": "sum", "reduce_max": "max", "reduce_min": "max", "reduce_and": "max",
@@ -42,9 +44,12 @@ REDUCTIONS = {"reduce_sum": "sum", "reduce_prod": "sum", "reduce_max": "max", "r
 
 @dataclass(slots=True)
 class Launch:
-    """One kernel, run `repeat` times in a call. kind: a key of grid.KINDS where the work has a grid of its own, "loop"
-    for elementwise work alone, "other" where nothing is known but bytes. `elements`: {(class, dtype): elements}.
-    `streamed`: bytes of `read` that are parameters, which come from memory. `label`: the op, for a reader."""
+    """One kernel, run `repeat` times in a call.
+
+    kind: a key of grid.KINDS where the work has a grid of its own, "loop" for elementwise work alone, "other" for what
+    has neither. `elements`: {(class, dtype): elements}; `flops`: {dtype: FLOPs} of products within "other". `streamed`:
+    bytes of `read` that are parameters, which come from memory. `label`: the op, for a reader.
+    """
 
     kind: str
     sizes: tuple[int, ...]
@@ -52,11 +57,11 @@ class Launch:
     scope: str
     repeat: int
     label: str
-    times: int = 1
     read: int = 0
     streamed: int = 0
     written: int = 0
     elements: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
+    flops: dict[str, int] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:
@@ -111,7 +116,7 @@ class _Plan:
             return False
         rule = RULES.get(op.primitive)
         pointwise = rule is not None and rule.owner.endswith(".pointwise")
-        return pointwise or op.primitive in LOOPS or op.primitive in REDUCTIONS or op.primitive == "concatenate"
+        return pointwise or op.primitive in LOOPS or op.primitive in REDUCTIONS or op.primitive in JOINS
 
     def mark(self) -> None:
         """Backwards, so that readers are known before what they read."""
@@ -131,7 +136,7 @@ class _Plan:
                 self.arrays.update(op.outputs)
                 for v in op.inputs:
                     self.crossing(v)
-            elif op.primitive in REDUCTIONS or op.primitive == "concatenate":
+            elif op.primitive in REDUCTIONS or op.primitive in JOINS:
                 self.arrays.update(op.outputs)
         for op in self.trace.ops:  # dear: holds a transcendental, or reads what does and is no array
             if self.loops(op):
@@ -182,7 +187,7 @@ class _Plan:
         sizes: tuple[int, ...] = (out.size,)
         if op.primitive in REDUCTIONS:
             kind, sizes = _reduction(op)
-        elif op.primitive == "concatenate":
+        elif op.primitive in JOINS:
             kind = "concatenate"
         made = Launch(kind, sizes, op.inputs[0].dtype if op.inputs else out.dtype, op.scope, op.repeat, op.primitive)
         made.written = out.nbytes
@@ -246,6 +251,14 @@ class _Plan:
             made.read = made.written = update.nbytes
         elif op.primitive == "cond":
             return
+        else:
+            cost = priced(op).cost
+            made.flops = dict(cost.by_dtype)
+            for dtype, n in cost.vector_by_dtype.items():
+                made.elements["add", dtype] += n
+            for key, n in ((("exp", "float32"), cost.transcendentals), (("add", "int32"), cost.integer_ops)):
+                if n:
+                    made.elements[key] += n
         yield made
 
     def product(self, op: Op, made: Launch) -> Iterable[Launch]:
@@ -259,7 +272,7 @@ class _Plan:
             m, n = n, m
         made.dtype = max(lhs, rhs, key=lambda v: v.bits).dtype
         made.kind = "batched product" if batch > 1 else "streamed product" if left or right else "product"
-        made.sizes, made.times = (m, n, k), batch
+        made.sizes = (batch, m, n, k) if batch > 1 else (m, n, k)
         for v, contracted, batched in ((lhs, lc, lb), (rhs, rc, rb)):
             if not _in_order(v, contracted, batched):
                 turn = Launch("swap", (v.size,), v.dtype, op.scope, op.repeat, "transpose of a product's operand")

@@ -104,7 +104,8 @@ def parts(
             if not numbers:
                 missing.append(chip.lacks(unit, dtype))
                 continue
-            share = _share(chip, unit, dtype, notes) if efficiency and unit in ("matrix", "hbm") else None
+            asked = efficiency and unit in ("matrix", "hbm") and numbers[-1].tag != "M"
+            share = _share(chip, unit, dtype, notes) if asked else None
             yield Part(term, amount, numbers[-1].unit.removesuffix("/s"), dtype, numbers, share)
 
 

@@ -7,6 +7,7 @@ loop its own overhead, every call a dispatch. Kernels add up: none overlaps anot
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,12 +19,12 @@ from costtrace.grid import Grid
 from costtrace.launch import Launch, Launches, launches
 
 MECHANISMS = ("product", "convolution", "loop", "reduction", "move", "launch", "trip", "dispatch")
-"""What a second is spent on: see docs/measuring.md."""
+"""What a second is spent on: see docs/calibrating.md."""
 OF_KIND = {"streamed product": "product", "batched product": "product", "sum last": "reduction",
            "max last": "reduction", "sum first": "reduction", "gather": "move", "swap": "move", "copy": "move",
            "other": "move", "concatenate": "move"}  # fmt: skip
-INSTEAD = {"streamed product": "product", "batched product": "product", "logistic": "exp", "power": "exp",
-           "max last": "sum last", "select": "add", "convert": "add", "log": "exp", "tanh": "exp", "erf": "exp",
+INSTEAD = {"streamed product": "product", "logistic": "exp", "power": "exp",
+           "max last": "sum last", "select": "add", "log": "exp", "tanh": "exp", "erf": "exp",
            "sine": "exp", "rsqrt": "divide", "divide": "add", "concatenate": "add", "swap": "transpose"}  # fmt: skip
 """Kind of grid -> the one that prices it where a chip's file lacks it."""
 
@@ -86,14 +87,14 @@ def _work_s(kernel: Launch, kind: str, rates: _Rates) -> float:
     elements_s = sum(rates.seconds(name, dtype, n) for (name, dtype), n in kernel.elements.items())
     moved_s = rates.seconds("copy", "", kernel.nbytes)
     if kind in ("loop", "other"):
-        return max(moved_s, elements_s)
+        return max(moved_s, elements_s + sum(n / 2 / rates.best("product", dtype) for dtype, n in kernel.flops.items()))
     if kind == "concatenate":
         return max(moved_s, elements_s + rates.seconds(kind, kernel.dtype, *kernel.sizes))
     if OF_KIND.get(kind) == "reduction":
         return max(
             rates.seconds("read", "", kernel.read), elements_s + rates.seconds(kind, kernel.dtype, *kernel.sizes)
         )
-    return kernel.times * rates.seconds(kind, kernel.dtype, *kernel.sizes)
+    return rates.seconds(kind, kernel.dtype, *kernel.sizes)
 
 
 class _Rates:
@@ -110,11 +111,18 @@ class _Rates:
         self.notes: dict[str, None] = {}
 
     def seconds(self, kind: str, dtype: str, *sizes: int) -> float:
+        """Of work of these sizes; of none without sizes."""
         key = (kind, dtype)
         if key not in self.found:
             self.found[key] = self._find(kind, dtype)
         grid = self.found[key]
-        return 0.0 if grid is None else grid.seconds(*sizes)
+        return 0.0 if grid is None or not sizes else grid.seconds(*sizes)
+
+    def best(self, kind: str, dtype: str) -> float:
+        """Work per second at the best size; endless where there is no such rate, with a note."""
+        self.seconds(kind, dtype)
+        grid = self.found[kind, dtype]
+        return math.inf if grid is None else grid.best.rate
 
     def _find(self, kind: str, dtype: str) -> Grid | None:
         have: Mapping[tuple[str, str], Grid] = self.chip.grids

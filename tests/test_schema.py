@@ -106,6 +106,6 @@ def test_the_command_prints_it(said: Callable[[str], Any], capsys: pytest.Captur
     assert said("schema profile") == SCHEMAS["profile"]
     assert main(["schema", "modle"]) == 2
     assert (
-        "no schema 'modle': there are model, runs, profile, diff, check, advise, sweep, measure, compare"
+        "no schema 'modle': there are model, runs, profile, diff, check, advise, sweep, calibrate, measure, compare"
         in capsys.readouterr().err
     )

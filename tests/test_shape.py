@@ -157,7 +157,7 @@ def test_a_grid_that_says_too_little_is_refused(text: str, said: str, tmp_path: 
 
 def kinds(fn, *args):
     plan = launches(trace(fn, *args))
-    return [(k.kind, k.sizes, k.repeat * k.times) for k in plan.kernels]
+    return [(k.kind, k.sizes, k.repeat) for k in plan.kernels]
 
 
 def test_elementwise_ops_between_products_are_one_loop() -> None:
@@ -196,7 +196,14 @@ def test_attention_products_count_their_batch_and_their_turned_operands() -> Non
         return jnp.einsum("shd,thd->hst", q, k)
 
     found = kinds(f, shape(32, 4, 16), shape(64, 4, 16))
-    assert found == [("swap", (32 * 4 * 16,), 1), ("swap", (64 * 4 * 16,), 1), ("batched product", (32, 64, 16), 4)]
+    assert found == [("swap", (32 * 4 * 16,), 1), ("swap", (64 * 4 * 16,), 1), ("batched product", (4, 32, 64, 16), 1)]
+
+
+def test_joined_arrays_are_one_kernel_with_what_is_computed_for_them() -> None:
+    def f(x, y):
+        return jnp.concatenate([x + 1.0, y * 2.0]), jnp.stack([x, y])
+
+    assert kinds(f, shape(16), shape(16)) == [("concatenate", (32,), 1), ("concatenate", (32,), 1)]
 
 
 def test_a_convolution_keeps_its_own_shape() -> None:
@@ -236,6 +243,16 @@ def test_each_kernel_takes_what_its_grid_says(tmp_path: Path) -> None:
     assert found.by_mechanism["dispatch"] == 100e-6 and found.by_mechanism["launch"] == pytest.approx(2e-6)
     assert sum(found.by_mechanism.values()) == pytest.approx(found.total_s)
     assert found.notes == ("streamed product float32 is priced as product float32",)
+
+
+def test_a_kernel_without_a_grid_takes_its_work_at_the_best_rates(tmp_path: Path) -> None:
+    mine = loaded(tmp_path, HEAD + GRIDS)
+    sizes = jax.ShapeDtypeStruct((4,), "int32")
+    found = shape_aware(trace(jax.lax.ragged_dot, shape(256, 256), shape(4, 256, 256), sizes), mine)
+    ragged = 256**3 / 1e10  # its 2 x 256^3 FLOPs at the best rate; its 1.5 MB at 1 GB/s are 1.57 ms, less
+    assert found.by_mechanism["move"] == pytest.approx(ragged)
+    lines = shape_aware(trace(lambda x: jnp.cumsum(x, 1), shape(64, 64)), mine)
+    assert lines.by_mechanism["move"] == pytest.approx(2 * 4 * 64 * 64 / 1e9)  # its bytes; 64 x 63 additions are less
 
 
 def test_a_small_m_is_priced_at_its_own_rate(tmp_path: Path) -> None:

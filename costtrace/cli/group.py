@@ -24,6 +24,7 @@ COMMANDS = {
     "sweep": "costtrace.cli.sweep",
     "advise": "costtrace.cli.advise",
     "validate": "costtrace.cli.validate",
+    "calibrate": "costtrace.cli.calibrate",
     "measure": "costtrace.cli.measure",
     "compare": "costtrace.cli.compare",
     "setup": "costtrace.cli.setup",

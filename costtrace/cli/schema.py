@@ -8,7 +8,7 @@ import click
 
 
 @click.command()
-@click.argument("name", default="model", metavar="[model|runs|profile|diff|check|advise|sweep|measure|compare]")
+@click.argument("name", default="model", metavar="[model|runs|profile|diff|check|advise|...]")
 def command(name: str) -> None:
     """The JSON Schema (2020-12) of a document that costtrace writes; by default a model's."""
     from costtrace.errors import UsageError

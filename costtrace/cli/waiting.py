@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import click
 
@@ -53,3 +53,26 @@ def working(label: str) -> Iterator[None]:
     finally:
         if shown:
             click.echo(f"\r{' ' * (min(len(label), WIDTH) + 4)}\r", err=True, nl=False)
+
+
+@contextlib.contextmanager
+def counted() -> Iterator[Callable[[str, int, int], None]]:
+    """told(what, done, of) for work of many pieces: a line that is drawn over, or one now and then."""
+    shown = sys.stderr.isatty()
+    start = time.monotonic()
+    last, drawn = [0.0], [0]
+
+    def told(what: str, done: int, of: int) -> None:
+        now = time.monotonic()
+        if now - last[0] < (EVERY_S if shown else LINE_EVERY_S):
+            return
+        last[0] = now
+        text = f"{done} of {of}, {now - start:.0f} s: {what}"
+        click.echo(f"\r{text.ljust(drawn[0])}" if shown else text, err=True, nl=not shown)
+        drawn[0] = len(text)
+
+    try:
+        yield told
+    finally:
+        if shown and drawn[0]:
+            click.echo(f"\r{' ' * drawn[0]}\r", err=True, nl=False)

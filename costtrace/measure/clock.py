@@ -87,3 +87,38 @@ def steady(
         if enough or late:
             break
     return Timing(first_s, tuple(samples), calls)
+
+
+def slope(run: Callable[[int], Any], effort: Effort | None = None, now: Now = time.perf_counter) -> Timing:
+    """The steady timing of one trip of `run(trips)`: what more trips add, so that what a call costs once (dispatch,
+    fresh memory) is in no sample. Few and many trips are timed in turns, which cancels a slow drift of the clock."""
+    effort = effort or Effort()
+
+    def once(trips: int) -> float:
+        start = now()
+        run(trips)
+        return now() - start
+
+    first_s = once(FEW)
+    few_s = once(FEW)
+    many, added_s = FEW, 0.0
+    while added_s < effort.sample_s and many < MANY:
+        guess = effort.sample_s / (added_s / (many - FEW)) if added_s > 0 and many > FEW else 4 * many
+        many = min(MANY, max(many + 2, min(round(1.2 * guess) + FEW, 16 * many)))
+        few_s = min(few_s, once(FEW))
+        added_s = once(many) - few_s
+        if added_s > effort.budget_s:
+            break
+    samples: list[float] = []
+    begin = now()
+    while len(samples) < effort.most:
+        few_s = once(FEW)
+        samples.append((once(many) - few_s) / (many - FEW))
+        enough = len(samples) >= effort.least and spread(samples) <= effort.agree
+        if enough or (now() - begin >= effort.budget_s and len(samples) >= min(3, effort.least)):
+            break
+    return Timing(first_s, tuple(samples), many - FEW)
+
+
+FEW, MANY = 1, 200_000
+"""Trips of a slope's lower end, and at most of its upper end."""

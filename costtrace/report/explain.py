@@ -103,7 +103,7 @@ def _working_set(row: Row, chip: Chip) -> Iterator[str]:
     """Does the row's largest array stay on the chip, and a tile of its products?"""
     if row.largest is not None and (fits := capacity.on_chip(row.largest.nbytes, chip)):
         yield f"working set: its largest array, {row.largest}: {'; '.join(map(str, fits))}"
-    if row.cost.matmul_flops:
+    if row.cost.matmul_flops and chip.kind in capacity.TILES:
         m, n, k = capacity.TILES[chip.kind]
         nbytes = capacity.tile_nbytes(m, n, k, 16)
         yield (

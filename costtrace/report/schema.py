@@ -235,6 +235,26 @@ MEASURED = _object(
         ),
     }
 )
+CALIBRATED = _object(
+    {
+        **HEAD,
+        **_each(("file", "samples", "device", "kind", "versions"), TEXT),
+        **_each(("devices", "timed_again"), COUNT),
+        **_each(("spread_median", "spread_most", "drift"), NUMBER),
+        "numbers": _list(_object({**_each(("key", "unit", "text", "tag", "convention"), TEXT), "value": NUMBER})),
+        "grids": _list(
+            _object(
+                {
+                    **_each(("kind", "dtype", "unit"), TEXT),
+                    "points": COUNT,
+                    **_each(("best_per_s", "worst_per_s"), NUMBER),
+                    **_each(("best_at", "worst_at"), _list(COUNT)),
+                }
+            )
+        ),
+        "farthest_from_numpy": _object({"kind": TEXT, "error": NUMBER}),
+    }
+)
 COMPARED = _object(
     {
         **HEAD,
@@ -301,6 +321,7 @@ SCHEMAS: dict[str, Schema] = {
     "check": _whole("check", "costtrace check, --format json", CHECK),
     "advise": _whole("advise", "costtrace advise, --format json: what pays first", ADVICE),
     "sweep": _whole("sweep", "costtrace sweep, --format json: null in the figures of a failed point", SWEEP),
+    "calibrate": _whole("calibrate", "costtrace calibrate, --format json: the rates of its file", CALIBRATED),
     "measure": _whole(
         "measure", "costtrace measure, --out or --format json: seconds of one call of each stage", MEASURED
     ),

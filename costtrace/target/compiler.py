@@ -67,6 +67,10 @@ class Answer:
 
 def platform(chip: Chip) -> str:
     """What a program for this chip is lowered for. Raises UsageError for a chip without a compiler."""
+    if chip.kind not in PLATFORMS:
+        raise UsageError(
+            f"{chip.name} is a {chip.kind}: --compiled asks the compilers of TPU and GPU chips: leave it out"
+        )
     (tpu.generation if chip.kind == "tpu" else gpu.capability)(chip)
     return PLATFORMS[chip.kind]
 
