@@ -19,10 +19,10 @@ def write(path: str | Path, text: str) -> None:
     write_all({str(path): text})
 
 
-def write_all(files: Mapping[str, str]) -> None:
-    """Writes {path: text}: every file is complete on disk before the first takes its place. Raises OSError."""
+def write_all(files: Mapping[str, str | bytes]) -> None:
+    """Writes {path: text or bytes}: every file is complete on disk before the first takes its place. Raises OSError."""
     with contextlib.ExitStack() as undo:
-        moves = [_staged(Path(path), text, undo) for path, text in files.items()]
+        moves = [_staged(Path(path), content, undo) for path, content in files.items()]
         for part, path in moves:
             if part is not None:
                 os.replace(part, path)
@@ -42,17 +42,18 @@ def writable(path: str | Path) -> None:
         raise OSError(number, os.strerror(number), str(path))
 
 
-def _staged(path: Path, text: str, undo: contextlib.ExitStack) -> tuple[str | None, Path]:
-    """(the file that waits, where it goes); nothing waits for a device or a pipe, which takes the text at once."""
+def _staged(path: Path, content: str | bytes, undo: contextlib.ExitStack) -> tuple[str | None, Path]:
+    """(the file that waits, where it goes); nothing waits for a device or a pipe, which takes it at once."""
     writable(path)
+    data = content.encode() if isinstance(content, str) else content
     path = path.resolve()  # a link stays a link
     if path.exists() and not path.is_file():
-        path.write_text(text, encoding="utf-8")
+        path.write_bytes(data)
         return None, path
     handle, part = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=".part", dir=path.parent)
     undo.callback(_gone, part)
-    with open(handle, "w", encoding="utf-8") as file:
-        file.write(text)
+    with open(handle, "wb") as file:
+        file.write(data)
         file.flush()
         os.fsync(handle)
     os.chmod(part, _mode(path))

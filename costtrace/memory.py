@@ -15,6 +15,8 @@ from costtrace.access import source
 from costtrace.core import Frame, Trace, Value
 from costtrace.storage import Storage
 
+ARGUMENTS = "(arguments)"
+
 
 @dataclass(frozen=True, slots=True)
 class Peak:
@@ -26,6 +28,10 @@ class Peak:
     alive: list[tuple[str, int]] = field(default_factory=list)
     shapes: list[tuple[tuple[int, ...], int, int]] = field(default_factory=list)
     """(shape, bits, how many) of every buffer alive there: what a chip's padded layouts make of them."""
+    curve: list[tuple[str, int]] = field(default_factory=list)
+    """(scope, the most alive in it) in program order, a loop's body once: consecutive ops of one scope are one step."""
+    made: list[tuple[str, int]] = field(default_factory=list)
+    """(scope that made it, bytes alive at the peak); ARGUMENTS for what no scope made."""
 
 
 class _Lives:
@@ -153,8 +159,15 @@ def peak_of(trace: Trace, storage: Storage, top: int = 12) -> Peak:
         change[lives.birth[b]] += b.nbytes
         change[max(lives.death[b], lives.birth[b]) + 1] -= b.nbytes
     now = best = where = 0
+    curve: list[tuple[str, int]] = []
     for i in range(lives.end + 1):
         now += change[i]
+        if i < lives.end:
+            scope = trace.ops[i].scope
+            if curve and curve[-1][0] == scope:
+                curve[-1] = scope, max(now, curve[-1][1])
+            else:
+                curve.append((scope, now))
         if now > best:
             best, where = now, i
     alive = sorted(
@@ -168,7 +181,19 @@ def peak_of(trace: Trace, storage: Storage, top: int = 12) -> Peak:
         op.primitive if op else "results",
         [(n, b) for b, n in alive[:top]],
         [(shape, bits, n) for (shape, bits), n in there.items()],
+        curve,
+        list(_made(held, where, lives).items()),
     )
+
+
+def _made(held: list[Value], where: int, lives: _Lives) -> dict[str, int]:
+    out: dict[str, int] = {}
+    for b in held:
+        if lives.birth[b] <= where <= lives.death[b]:
+            op = lives.storage.maker.get(b)
+            scope = op.scope if op else b.frame.scope_path if b.frame and b.kind != "input" else ARGUMENTS
+            out[scope] = out.get(scope, 0) + b.nbytes
+    return out
 
 
 def _label(b: Value, lives: _Lives) -> str:

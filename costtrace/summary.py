@@ -85,7 +85,10 @@ class _Saved(msgspec.Struct):
     useful_flops: int
     total: Cost
     notes: list[tuple[str, str, str]]
-    peak: tuple[int, str, str, list[tuple[str, int]], list[tuple[tuple[int, ...], int, int]]]
+    peak: tuple[
+        int, str, str, list[tuple[str, int]], list[tuple[tuple[int, ...], int, int]], list[tuple[str, int]],
+        list[tuple[str, int]],
+    ]  # fmt: skip
     largest: dict[str, tuple[tuple[int, ...], str, int]]
     records: list[tuple[str, str, str, str, Status, int, int, Cost]]
     traffic: list[tuple[str, str, int]]
@@ -162,7 +165,8 @@ class Profile:
             "useful_flops": self.useful_flops, "total": self.total.to_dict(),
             "notes": [[n.kind, n.scope, n.text] for n in self.notes],
             "peak": [self.peak.nbytes, self.peak.scope, self.peak.primitive, [list(a) for a in self.peak.alive],
-                     [list(s) for s in self.peak.shapes]],
+                     [list(s) for s in self.peak.shapes], [list(c) for c in self.peak.curve],
+                     [list(m) for m in self.peak.made]],
             "largest": {k: [list(a.shape), a.dtype, a.nbytes] for k, a in self.largest.items()},
             "records": [[r.scope, r.phase, r.primitive, r.dtype, r.status, r.ops, r.masked_flops, r.cost.to_dict()]
                         for r in self.records],

@@ -19,6 +19,7 @@ from costtrace import chip as chips
 from costtrace.chip import Chip
 from costtrace.core import Cost
 from costtrace.errors import CosttraceError, UsageError
+from costtrace.target import compiler, setup
 from costtrace.target.cache import Answers, folder, key
 
 Row = dict[str, Any]
@@ -36,25 +37,30 @@ class Job:
     counts: tuple[int, ...]
     strategies: tuple[str, ...]
     price: float | None
+    compiled: bool = False
 
 
 def jobs(
     name: str, given: Mapping[str, Sequence[str]], on: Sequence[str], counts: Sequence[int],
-    strategies: Sequence[str] = (), price: float | None = None,
+    strategies: Sequence[str] = (), price: float | None = None, compiled: bool = False,
 ) -> list[Job]:  # fmt: skip
     """A job for every combination of the options' values, in their order. price: USD per hour and chip, instead of the
-    chip files'. Raises UsageError for a model, chip or strategy that is not there, before anything runs."""
+    chip files'. compiled: one chip's programs go to its compiler too. Raises UsageError for a model, chip, strategy or
+    compiler that is not there, before anything runs."""
     from costtrace import sharding
 
     known = model.find(name).options()
     if unknown := [option for option in given if option not in known]:
         raise UsageError(f"{name} has no option {unknown[0]!r}: it takes {', '.join(known)}")
     for each in on:
-        chips.load(each)
+        on_chip = chips.load(each)
+        if compiled:
+            compiler.platform(on_chip)
+            setup.python(on_chip.kind)
     for each, n in itertools.product(strategies, counts):
         sharding.axes_of(each, n)
     each_option = [[(option, value) for value in values] for option, values in given.items()]
-    rest = (tuple(on), tuple(counts), tuple(strategies), price)
+    rest = (tuple(on), tuple(counts), tuple(strategies), price, compiled)
     return [Job(name, some, *rest) for some in itertools.product(*each_option)]
 
 
@@ -105,7 +111,9 @@ def answers() -> Answers:
 def remembered(job: Job) -> list[Row]:
     """The job's rows, from disk where they are known. Failures are not remembered."""
     on_disk = answers()
-    name = key("sweep", _sources(), _file(job.name), *(repr(chips.load(c).numbers) for c in job.chips), repr(job))
+    on = [chips.load(name) for name in job.chips]
+    versions = [setup.versions(chip.kind) for chip in on] if job.compiled else []
+    name = key("sweep", _sources(), _file(job.name), *(repr(chip.numbers) for chip in on), versions, repr(job))
     known = on_disk.get(name)
     if known is not None:
         return list(known["rows"])
@@ -141,7 +149,7 @@ def _rows(job: Job) -> Iterator[Row]:
         return
     for chip, n in on:
         try:
-            yield _alone(job, chip, traced) if n == 1 else _several(job, chip, n, traced)
+            yield _alone(job, chip, found, traced) if n == 1 else _several(job, chip, n, traced)
         except CosttraceError as e:
             yield _row(job, chip, n, error=str(e))
 
@@ -159,7 +167,8 @@ def _traced(found: model.Model, config: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _row(job: Job, chip: Chip, n: int, error: str = "", **known: Any) -> Row:
-    names = ("strategy", "flops", "bytes_fused", "peak_bytes", "fits", "floor_s", "pessimistic_s", "usd", "status")
+    names = ("strategy", "flops", "bytes_fused", "peak_bytes", "fits", "floor_s", "pessimistic_s", "predicted_s",
+             "compiled_peak_bytes", "usd", "status")  # fmt: skip
     return {"config": dict(job.options), "chip": chip.name, "chips": n, **dict.fromkeys(names), **known, "error": error}
 
 
@@ -169,7 +178,7 @@ def _usd(job: Job, chip: Chip, n: int, seconds: float) -> float | None:
     return None if price is None else price * n * seconds / HOUR
 
 
-def _alone(job: Job, chip: Chip, traced: Sequence[tuple[Any, Any]]) -> Row:
+def _alone(job: Job, chip: Chip, found: model.Model, traced: Sequence[tuple[Any, Any]]) -> Row:
     floor = pessimistic = 0.0
     for part, profile in traced:
         named = all(note.kind != "no-scopes" for note in profile.notes)
@@ -177,14 +186,37 @@ def _alone(job: Job, chip: Chip, traced: Sequence[tuple[Any, Any]]) -> Row:
         pessimistic += part.calls * (roofline.pessimistic_s(profile.total, chip, scoped=named) or 0.0)
     total = sum((part.calls * profile.total for part, profile in traced), Cost())
     peak = max((profile.peak.nbytes for _, profile in traced), default=0)
+    predicted, compiled_peak, error = _compiled(job, chip, found, traced) if job.compiled else (None, None, "")
     fit = capacity.hbm(peak, chip)
     from costtrace.summary import worst
 
     return _row(
-        job, chip, 1, strategy="one chip", flops=total.flops, bytes_fused=total.bytes_fused, peak_bytes=peak,
-        fits=fit is None or fit.fits, floor_s=floor, pessimistic_s=pessimistic, usd=_usd(job, chip, 1, floor),
+        job, chip, 1, error, strategy="one chip", flops=total.flops, bytes_fused=total.bytes_fused, peak_bytes=peak,
+        fits=fit is None or fit.fits, floor_s=floor, pessimistic_s=pessimistic, predicted_s=predicted,
+        compiled_peak_bytes=compiled_peak, usd=_usd(job, chip, 1, floor if predicted is None else predicted),
         status=worst(profile.status for _, profile in traced),
     )  # fmt: skip
+
+
+def _compiled(
+    job: Job, chip: Chip, found: model.Model, traced: Sequence[tuple[Any, Any]]
+) -> tuple[float | None, int | None, str]:
+    """(seconds of all calls as the chip's compiler has them, its largest peak, why there is none)."""
+    from costtrace.evidence.compiled import compiled
+    from costtrace.target.program import lowered
+
+    answers, seconds, peaks = Answers(), 0.0, []
+    try:
+        stages = found.stages(found.configure(**dict(job.options)))
+        label = " ".join([found.name, *(value for _, value in job.options)])
+        questions = [compiler.Question(lowered(*model.bind(stage), compiler.platform(chip)), chip, None, {},
+                                       f"{label} {stage.name} for {chip.name}") for stage in stages]  # fmt: skip
+        for one, (part, profile) in zip(compiler.ask(questions, answers, at_once=1), traced, strict=True):
+            seconds += part.calls * compiled(one, profile, answers).total.time_s
+            peaks += [] if one.peak_bytes is None else [one.peak_bytes]
+    except CosttraceError as e:
+        return None, None, str(e)
+    return seconds, max(peaks, default=None), ""
 
 
 def _several(job: Job, chip: Chip, n: int, traced: Sequence[tuple[Any, Any]]) -> Row:

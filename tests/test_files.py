@@ -214,8 +214,8 @@ def test_a_command_writes_them_all(tmp_path: Path, capsys: pytest.CaptureFixture
     [
         ("--chip v6e,h100 --graph a.dot", "--graph holds one configuration on one chip, not 2"),
         ("--html nowhere/a.html", "--html nowhere/a.html: No such file or directory"),
-        ("--plot a.png", "--plot a.png: it writes SVG"),
-        ("--chips 8 --html a.html", "--html a.html: with --chips there is only a table"),
+        ("--plot a.pdf", "--plot a.pdf: it writes SVG and PNG"),
+        ("--chips 8 --graph a.dot", "--graph a.dot: with --chips there is a table, and --html"),
     ],
 )
 def test_a_file_that_cannot_be(

@@ -6,6 +6,7 @@ The browser's tests need playwright and a Chromium on PATH: `pytest -m browser`.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from costtrace.core import EXACT, Cost
 from costtrace.memory import Peak
 from costtrace.profiler import Profile, profile
 from costtrace.report import html
+from costtrace.report.document import Answer
 from costtrace.summary import Record
 
 EVIL = '<img src=x onerror="window.hit=1">'
@@ -42,7 +44,15 @@ def text() -> str:
     shape = jax.ShapeDtypeStruct
     made = profile(program, shape((64, 64), "bfloat16"), shape((32, 64), "bfloat16"), weights=0)
     stages = [("first", 1, made), ("second", 3, made)]
-    return html.page([(EVIL, {"n": 3}, stages, {"first": 1, "second": 2}, chip.load(name)) for name in CHIPS])
+    row = {"stage": EVIL, "row": EVIL, "quantity": "flops", "unit": "FLOP", "hand": 1, "traced": 2, "xla": None,
+           "compiled": None, "tags": {"hand": "S"}, "formula": [EVIL], "verdict": EVIL}  # fmt: skip
+    strategy = {"name": EVIL, "chips": 8, "blocked": False, "work_s": 1.0, "collective_s": 2.0}
+    beside: dict[str, Any] = {
+        "audit": {"findings": [{"text": EVIL}] * 9, "rows": [row]}, "strategies": [strategy],
+        "measured": {"first": (0.5, EVIL)},
+    }  # fmt: skip
+    return html.page([Answer(EVIL, {"n": 3}, stages, {"first": 1, "second": 2}, chip.load(name), **beside)
+                      for name in CHIPS])  # fmt: skip
 
 
 class Page(HTMLParser):
@@ -72,6 +82,7 @@ class Page(HTMLParser):
 def test_no_name_becomes_markup_and_nothing_is_fetched(text: str) -> None:
     page = Page(text)
     tags = {tag for tag, _ in page.tags}
+    assert "svg" in tags
     assert not tags & {"img", "link", "iframe", "object", "embed", "a"}
     for tag, attributes in page.tags:
         assert not {"src", "href", "onerror", "onclick", "onload"} & set(attributes), tag
@@ -89,26 +100,40 @@ def test_every_answer_has_its_parts(text: str) -> None:
     trees = [json.loads(script) for script in page.scripts if script.startswith("{")]
     assert [tree["n"] for tree in trees] == [EVIL, EVIL]
     first, second = trees[0]["c"]
-    assert [node["n"] for node in first["c"]] == [EVIL, "deep", "<"]  # what stands after a slash is a scope within
+    assert [node["n"] for node in first["c"]] == [EVIL, "deep", "<", "(arguments)"]  # after a slash is within
     assert second["n"] == "second x3"
+
+
+def test_every_witness_and_chart_is_there(text: str) -> None:
+    first = text[text.index('data-answer="0"') : text.index('data-answer="1"')]
+    for head in ("Roofline", "Time by part", "Time by strategy", "Memory over the program", "Audit of the hand count"):
+        assert f"<h2>{head}" in first
+    assert "measured 500 ms [M]" in first and "1 smaller" in first
+    assert "work 1 s, links 2 s" in first
+    assert not re.search(r"#[0-9a-f]{6}", first), "a colour that does not follow light and dark"
 
 
 def test_the_icicle_adds_up() -> None:
     shape = jax.ShapeDtypeStruct
     made = profile(program, shape((64, 64), "bfloat16"), shape((32, 64), "bfloat16"), weights=0)
-    tree = html.tree_of("mine", [("run", 3, made)], chip.load("v6e"))
+    tree = html.tree_of("mine", Answer("mine", {}, [("run", 3, made)], {}, chip.load("v6e")))
 
     def total(node: dict[str, Any], k: int) -> float:
         return node["v"][k] if "v" in node else sum(total(child, k) for child in node["c"])
 
-    assert total(tree, 1) == 3 * made.total.flops
-    assert total(tree, 2) == 3 * made.total.bytes_scoped
-    assert total(tree, 3) == 3 * made.total.bytes_unfused
+    k = {words: k for k, (words, _) in enumerate(html.MEASURES)}
+    assert total(tree, k["FLOPs"]) == 3 * made.total.flops
+    assert total(tree, k["scoped bytes"]) == 3 * made.total.bytes_scoped
+    assert total(tree, k["unfused bytes"]) == 3 * made.total.bytes_unfused
+    assert total(tree, k["memory at the peak, of one call"]) == made.peak.nbytes
 
 
 def test_the_plot_is_an_svg_of_its_own() -> None:
     made = profile(program, jax.ShapeDtypeStruct((64, 64), "bfloat16"), jax.ShapeDtypeStruct((32, 64), "bfloat16"))
-    text = html.plot([(EVIL, {}, [("run", 1, made)], {"run": 1}, chip.load("v6e"))])
+    answer = Answer(EVIL, {}, [("run", 1, made)], {"run": 1}, chip.load("v6e"))
+    text = html.plot(answer, "svg").decode()
+    assert html.plot(answer, "svg").decode() == text
+    assert html.plot(answer, "png").startswith(b"\x89PNG")
     root = ElementTree.fromstring(text)
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     found = [each.text for each in root.iter("{http://www.w3.org/2000/svg}title")]
@@ -182,7 +207,7 @@ def test_a_browser_sorts_zooms_and_switches_chip(opened: Any, text: str) -> None
     icicle.locator("rect").nth(1).press("Enter")
     icicle.locator("nav button").first.click()
     assert int(icicle.get_attribute("data-cells")) == before
-    for k in range(len(html.MEASURES)):
+    for k in (k for k in range(len(html.MEASURES)) if k != html.PREDICTED):
         icicle.locator("select").select_option(str(k))
         assert int(icicle.get_attribute("data-cells")) >= 3
     page.locator("#picker").select_option("1")
@@ -206,8 +231,15 @@ def test_text_stands_out_in_light_and_dark(opened: Any, text: str, scheme: str) 
 @pytest.mark.browser
 def test_ten_thousand_rows_load_in_three_seconds(opened: Any) -> None:
     made = large(10_000)
-    text = html.page([("large", {}, [("run", 1, made)], {"run": 1}, chip.load("v6e"))])
+    text = html.page([Answer("large", {}, [("run", 1, made)], {"run": 1}, chip.load("v6e"))])
     start = time.monotonic()
     page = opened(text)
-    assert page.locator("section[data-answer='0'] table.sortable tbody tr").count() >= 10_000
+    rows = page.locator("section[data-answer='0'] table.sortable tbody tr:not(.stage)")
+    assert rows.count() >= 10_000
     assert time.monotonic() - start < 3
+    seen = "rows => rows.filter(r => r.offsetHeight > 0).map(r => Number(r.cells[1].dataset.v))"
+    assert len(rows.evaluate_all(seen)) == html.ROWS
+    page.locator("thead button").nth(1).click()
+    assert rows.evaluate_all(seen) == list(range(10_000, 10_000 - html.ROWS, -1))
+    page.locator("button.all").click()
+    assert len(rows.evaluate_all(seen)) == 10_000

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,9 @@ from costtrace.cli import main
 from costtrace.errors import UsageError
 from costtrace.report.output import FORMATS
 from costtrace.report.sweep import document, printed
+from costtrace.target import setup
 from costtrace.target.cache import Answers
+from costtrace.target.worker import CompileError
 
 MODEL = '''
 """A small model."""
@@ -162,6 +164,42 @@ def test_a_sweep_survives_a_kill(small: str, tmp_path: Path) -> None:
     assert known() == 60
 
 
+COMPILER = setup.place("tpu")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not COMPILER.is_dir(), reason="needs costtrace setup tpu")
+def test_a_compiled_sweep_asks_the_chips_compiler(small: str, tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "environments").symlink_to(COMPILER.parent)
+    first, second = rows(small, on=["v6e"], counts=[1, 2], given={"tokens": ["512"]}, compiled=True, price=1.0)
+    assert first["predicted_s"] > first["floor_s"] and first["compiled_peak_bytes"] and not first["error"]
+    assert first["usd"] == pytest.approx(first["predicted_s"] / 3600)
+    assert second["predicted_s"] is None and not second["error"]
+
+
+def test_a_compile_that_fails_is_a_row_that_says_why(small: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> Any:
+        raise CompileError("small for v6e: the compile took longer than 1 s and was stopped")
+
+    monkeypatch.setattr(sweep.compiler, "ask", broken)
+    monkeypatch.setattr(sweep.setup, "python", lambda kind: "python")
+    first, _ = rows(small, compiled=True)
+    assert first["error"].startswith("small for v6e: the compile took longer")
+    assert first["predicted_s"] is None and first["floor_s"] > 0
+
+
+def test_a_plot_has_a_line_for_each_chip(small: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["sweep", small, "--tokens", "8,16", "--chip", "v6e,l4", "--backend", "sequential", "--plot"]
+    assert main([*argv, str(tmp_path / "a.svg")]) == 0
+    text = (tmp_path / "a.svg").read_text()
+    assert "1 x v6e, floor" in text and "1 x l4, floor" in text
+    assert main([*argv, str(tmp_path / "a.png")]) == 0
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    assert main([*argv, str(tmp_path / "a.pdf")]) == 2
+    assert "give a name that ends in .svg or .png" in capsys.readouterr().err
+
+
 def _counter(place: Path) -> Callable[[], int]:
     import sqlite3
 
@@ -177,12 +215,36 @@ def _counter(place: Path) -> Callable[[], int]:
     return known
 
 
-@pytest.mark.slow
-def test_a_dask_cluster_gives_the_same_rows(small: str) -> None:
-    pytest.importorskip("distributed")
-    argv = [sys.executable, "-m", "costtrace", "sweep", small, "--tokens", "8,16,32", "--format", "csv", "--backend"]
+@pytest.fixture
+def scheduler(tmp_path: Path) -> Iterator[str]:
+    """The address of a Dask scheduler with two workers, each a process of its own."""
+    file = tmp_path / "scheduler.json"
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    own = ["--scheduler-file", str(file)]
+    env = {**os.environ, "COSTTRACE_CACHE": str(tmp_path / "workers")}
+    first = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "0", "--no-dashboard", *own]
+    second = [sys.executable, "-m", "distributed.cli.dask_worker", "--nworkers", "2", "--nthreads", "1", *own]
+    some = [subprocess.Popen(argv, env=env, **quiet) for argv in (first, second)]
+    try:
+        for _ in range(300):
+            if file.is_file() and file.stat().st_size:
+                break
+            assert all(each.poll() is None for each in some)
+            time.sleep(0.1)
+        yield json.loads(file.read_text())["address"]
+    finally:
+        for each in reversed(some):
+            each.terminate()
+            each.wait()
+
+
+@pytest.mark.cluster
+def test_a_dask_cluster_gives_the_same_rows(small: str, scheduler: str, tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "costtrace", "sweep", small, "--tokens", "8,16,none,32", "--format", "csv"]
     texts = []
-    for number, backend in enumerate(("sequential", "dask")):
-        env = {**os.environ, "COSTTRACE_CACHE": f"{os.environ['COSTTRACE_CACHE']}{number}"}
-        texts.append(subprocess.run([*argv, backend], env=env, capture_output=True, text=True, check=True).stdout)
-    assert texts[0] == texts[1]
+    for backend in ("sequential", "dask"):
+        env = {**os.environ, "COSTTRACE_CACHE": str(tmp_path / backend), "DASK_SCHEDULER_ADDRESS": scheduler}
+        run = [*argv, "--backend", backend, "--jobs", "2"]
+        texts.append(subprocess.run(run, env=env, capture_output=True, text=True, check=True).stdout)
+    assert texts[0] == texts[1] and "must be a whole number" in texts[0]
+    assert _counter(tmp_path / "workers" / "sweep")() == 3  # the workers did it, and remember

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +12,12 @@ from costtrace import disk
 from costtrace.errors import UsageError
 
 if TYPE_CHECKING:
-    from costtrace.chip import Chip
-    from costtrace.report.document import Stages
+    from costtrace.report.document import Answer
 
 WEIGHTS = ("time", "flops", "bytes")
 OPTIONS: tuple[click.Option, ...] = (
     click.Option(["--html"], metavar="FILE", help="One page with tables and charts, for a browser; needs no network."),
-    click.Option(["--plot"], metavar="FILE.svg", help="The roofline with a point for each part."),
+    click.Option(["--plot"], metavar="FILE.svg|FILE.png", help="The roofline with a point for each part."),
     click.Option(["--speedscope"], metavar="FILE", help="Flame graphs of time, FLOPs and bytes, for speedscope.app."),
     click.Option(["--collapsed"], metavar="FILE", help="Stacks for flame graph tools, weighed by --stack-by."),
     click.Option(["--stack-by"], type=click.Choice(WEIGHTS), default="time", show_default=True,
@@ -29,23 +27,22 @@ OPTIONS: tuple[click.Option, ...] = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """One configuration of a program on one chip."""
-
-    name: str
-    config: Mapping[str, Any]
-    stages: Stages
-    depths: Mapping[str, int]
-    chip: Chip
+PLOTS = ("svg", "png")
 
 
-def _plot(answer: Answer, options: Mapping[str, Any]) -> str:
+def kind_of(plot: str) -> str:
+    """The kind of a plot's file. Raises UsageError where its name ends in none of PLOTS."""
+    kind = Path(plot).suffix[1:].lower()
+    if kind not in PLOTS:
+        raise UsageError(f"--plot {plot}: it writes SVG and PNG: give a name that ends in .svg or .png")
+    return kind
+
+
+def _plot(answer: Answer, options: Mapping[str, Any]) -> bytes:
+    kind = kind_of(options["plot"])
     from costtrace.report import html
 
-    if not options["plot"].endswith(".svg"):
-        raise UsageError(f"--plot {options['plot']}: it writes SVG: give a name that ends in .svg")
-    return html.plot([(answer.name, answer.config, answer.stages, answer.depths, answer.chip)])
+    return html.plot(answer, kind)
 
 
 def _speedscope(answer: Answer, options: Mapping[str, Any]) -> str:
@@ -72,14 +69,14 @@ def _graph(answer: Answer, options: Mapping[str, Any]) -> str:
     return graph.dot(answer.name, answer.stages, answer.chip, options["depth"])
 
 
-WRITERS: dict[str, Callable[[Answer, Mapping[str, Any]], str]] = {
+WRITERS: dict[str, Callable[[Answer, Mapping[str, Any]], str | bytes]] = {
     "plot": _plot,
     "speedscope": _speedscope,
     "collapsed": _collapsed,
     "timeline": _timeline,
     "graph": _graph,
 }
-"""Option -> the text of its file."""
+"""Option -> what its file holds."""
 
 
 def write(answers: Sequence[Answer], options: Mapping[str, Any]) -> None:
@@ -87,29 +84,28 @@ def write(answers: Sequence[Answer], options: Mapping[str, Any]) -> None:
 
     Raises UsageError where a file cannot be written, or would have to hold several answers; then none is.
     """
-    texts: dict[str, str] = {}
+    texts: dict[str, str | bytes] = {}
     if options["html"]:
         from costtrace.report import html
 
-        page = html.page([(a.name, a.config, a.stages, a.depths, a.chip) for a in answers])
-        texts["html"] = page
+        texts["html"] = html.page(answers)
     for option, text in WRITERS.items():
         if not options[option]:
             continue
         if len(answers) != 1:
             raise UsageError(f"--{option} holds one configuration on one chip, not {len(answers)}: ask for each alone")
         texts[option] = text(answers[0], options)
-    _save({option: options[option] for option in texts}, texts)
+    save({option: options[option] for option in texts}, texts)
 
 
-def refused(options: Mapping[str, Any], why: str) -> None:
+def refused(options: Mapping[str, Any], why: str, but: str = "") -> None:
     """Raises UsageError where a file is asked for of an answer that has none, as of strategies."""
     for option in ("html", *WRITERS):
-        if options[option]:
+        if options[option] and option != but:
             raise UsageError(f"--{option} {options[option]}: {why}: leave one of the two out")
 
 
-def _save(paths: Mapping[str, str], texts: Mapping[str, str]) -> None:
+def save(paths: Mapping[str, str], contents: Mapping[str, str | bytes]) -> None:
     """All files or none."""
     for option, path in paths.items():
         if twice := [other for other in paths if other != option and Path(paths[other]) == Path(path)]:
@@ -119,7 +115,7 @@ def _save(paths: Mapping[str, str], texts: Mapping[str, str]) -> None:
         except OSError as e:
             raise UsageError(f"--{option} {path}: {e.strerror}: give a path that can be written") from None
     try:
-        disk.write_all({paths[option]: text for option, text in texts.items()})
+        disk.write_all({paths[option]: content for option, content in contents.items()})
     except OSError as e:
         raise UsageError(
             f"{', '.join(paths.values())} cannot be written: {e.strerror}: make room there, or give another path"

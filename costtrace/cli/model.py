@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from costtrace import chip as chips
 from costtrace import model, roofline, serving
 from costtrace.chip import Chip
 from costtrace.cli import advise, compiled, files, sharded, strategies
 from costtrace.cli.shared import OPTIONS, Run, show
+from costtrace.cli.waiting import working
 from costtrace.core import Note
 from costtrace.errors import UsageError
 from costtrace.profiler import profile
@@ -40,15 +44,59 @@ def command(name: str) -> click.Command:
             return
         configs = [found.configure(**some) for some in _product(values)]
         if strategies.wanted(options):
-            files.refused(options, "with --chips there is only a table")
+            files.refused(options, "with --chips there is a table, and --html", but="html")
             if compiled.wanted(options):
                 sharded.compile_and_show(found.name, sharded.of_model(found, configs), options)
-            else:
-                strategies.show(found.name, strategies.of_model(found, configs, options["train"]), options)
+                return
+            documents = strategies.show(found.name, strategies.of_model(found, configs, options["train"]), options)
+            if options["html"]:
+                _page(name, found, configs, documents, options)
             return
-        show((_run(found, config, options["strict"]) for config in configs), options)
+        runs = (
+            dataclasses.replace(
+                _run(found, config, options["strict"]), beside=functools.partial(_witnesses, name, found, config)
+            )
+            for config in configs
+        )
+        show(runs, options)
 
     return click.Command(name, params=[*own, *OPTIONS, *many], callback=callback, help=found.title, epilog=EPILOG)
+
+
+def _page(
+    name: str, found: model.Model, configs: list[Any], documents: list[dict[str, Any]], options: dict[str, Any]
+) -> None:
+    """The page of every configuration and chip, with the strategies that were compared."""
+    from costtrace.report.document import Answer
+
+    answers: list[Answer] = []
+    for config in configs:
+        run = _run(found, config, options["strict"])
+        for chip in options["chip"].split(","):
+            on, some = chips.load(chip), documents[len(answers)]["strategies"]
+            beside = _witnesses(name, found, config, on)
+            answers.append(Answer(run.name, run.config, run.stages, run.depths, on, strategies=some, **beside))
+    files.write(answers, options)
+
+
+def _witnesses(name: str, found: model.Model, config: Any, on: Chip) -> dict[str, Any]:
+    """What a hand count and a stopwatch say of a model in this configuration, where they say anything."""
+    from costtrace import audit, claim
+    from costtrace.evidence.measured import measurements
+    from costtrace.report.audit import document
+
+    rows = [row for row in measurements() if row.model == found.name and row.chip == on.name
+            and all(getattr(config, key) == getattr(found.configure(**{key: value}), key)
+                    for key, value in row.config.items())]  # fmt: skip
+    out: dict[str, Any] = {"measured": {row.stage: (row.measured_s, row.source) for row in rows}}
+    claims = claim.find(name)
+    if claims.claims or claims.quotes:
+        with (
+            contextlib.suppress(UsageError),
+            working(f"auditing {found.name}"),
+        ):  # they may be about another configuration
+            out["audit"] = document(audit.audit(found, config, claims))
+    return out
 
 
 EPILOG = "Several values, --res 512x512,1360x768, stand side by side."

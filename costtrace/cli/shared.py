@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +15,7 @@ from costtrace import chip
 from costtrace.cli import compiled, files
 from costtrace.errors import UnknownCostError, UsageError
 from costtrace.report import explain
-from costtrace.report.document import GROUPS, Document, Grouping, Stages, document
+from costtrace.report.document import GROUPS, Answer, Document, Grouping, Stages, document
 from costtrace.report.output import FORMATS, written
 from costtrace.report.table import DATA
 from costtrace.report.views import known
@@ -57,6 +58,8 @@ class Run:
     """What the command adds to the document of a chip, with times at measured rates or not."""
     programs: compiled.Programs | None = None
     """The stages' lowered programs, for --compiled."""
+    beside: Callable[[chip.Chip], Mapping[str, Any]] | None = None
+    """What other witnesses say of it, as fields of report.document's Answer, for --html."""
 
 
 def show(runs: Iterable[Run], options: Mapping[str, Any]) -> None:
@@ -65,7 +68,7 @@ def show(runs: Iterable[Run], options: Mapping[str, Any]) -> None:
     Raises UsageError for a chip or a column that is not there, before the first run is made.
     """
     form = options["format"]
-    answers: list[files.Answer] = []
+    answers: list[Answer] = []
     documents, explanations, compiles = [], [], []
     asked = compiled.wanted(options)
     chips = [chip.load(name) for name in options["chip"].split(",")]
@@ -80,7 +83,8 @@ def show(runs: Iterable[Run], options: Mapping[str, Any]) -> None:
             efficiency=options["efficiency"],
         )
         for on in chips:
-            answers.append(files.Answer(run.name, run.config, run.stages, run.depths, on))
+            beside = run.beside(on) if options["html"] and run.beside else {}
+            answers.append(Answer(run.name, run.config, run.stages, run.depths, on, **beside))
             if options["explain"]:
                 explanations += explain.explained(options["explain"], run.stages, on, grouping)
             else:
@@ -93,6 +97,7 @@ def show(runs: Iterable[Run], options: Mapping[str, Any]) -> None:
                 if asked and run.programs:
                     one = compiled.compile_of(documents[-1], run.stages, run.programs, on, grouping, options)
                     compiles.append(one)
+                    answers[-1] = dataclasses.replace(answers[-1], compiled=one.found)
     files.write(answers, options)
     if explanations:
         click.echo(explain.data(explanations) if form == "json" else explain.text(explanations))

@@ -73,8 +73,9 @@ def of_trace(name: str, config: Mapping[str, Any], made: Trace) -> Programs:
     yield config, [sharding.Part(name, 1, made)]
 
 
-def show(name: str, programs: Programs, options: Mapping[str, Any]) -> None:
-    """Prints every configuration on every chip of --chip. Raises UsageError before anything is traced."""
+def show(name: str, programs: Programs, options: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Prints every configuration on every chip of --chip, and returns their documents. Raises UsageError before
+    anything is traced."""
     from costtrace import mesh, sharding
     from costtrace.report import strategies as report
 
@@ -111,6 +112,7 @@ def show(name: str, programs: Programs, options: Mapping[str, Any]) -> None:
         click.echo("\n\n".join(report.page(doc) for doc in documents))
     else:
         click.echo("\n".join(table.FORMATS[form](report.table(doc)) for doc in documents))
+    return documents
 
 
 def _fitting(given: dict[str, int] | None) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from costtrace import model
+from costtrace.cli import files
 from costtrace.cli.audit import option_of
 from costtrace.cli.number import Number
 from costtrace.errors import UsageError
@@ -20,6 +21,9 @@ OWN: tuple[click.Option, ...] = (
     click.Option(["--strategy"], metavar="NAME[,NAME...]", help="For several chips: the best of these; of all."),
     click.Option(["--price"], type=Number(0, min_open=True), metavar="USD",
                  help="Per hour and chip, instead of the chip files'."),
+    click.Option(["--compiled"], is_flag=True,
+                 help="One chip's seconds as its own compiler predicts them, too: costtrace setup first."),
+    click.Option(["--plot"], metavar="FILE.svg|FILE.png", help="Seconds of every point, a line for each chip."),
     click.Option(["--jobs"], type=int, default=1, show_default=True, metavar="N", help="Processes; -1: one a core."),
     click.Option(["--backend"], type=click.Choice(BACKENDS), default="loky", show_default=True,
                  help="How joblib runs them; dask: on $DASK_SCHEDULER_ADDRESS, or a cluster of this machine."),
@@ -49,21 +53,29 @@ def _run(name: str, given: dict[str, list[str]], options: dict[str, Any]) -> Non
 
     on, strategies = options["chip"].split(","), (options["strategy"] or "").split(",")
     jobs = sweep.jobs(
-        name, given, on, counts(options["chips"]), [s for s in strategies if s and s != "all"], options["price"]
-    )
+        name, given, on, counts(options["chips"]), [s for s in strategies if s and s != "all"], options["price"],
+        options["compiled"],
+    )  # fmt: skip
     answers = sweep.answers()
     if not answers.usable():
         for text in answers.problems:
             click.echo(f"costtrace: note: nothing is remembered: {text}", err=True)
+    if options["plot"]:
+        files.kind_of(options["plot"])
     shown = sys.stderr.isatty() and len(jobs) > 1
 
     def told(done: int, of: int) -> None:
         click.echo(f"\r{done} of {of} configurations{'' if done < of else chr(10)}", err=True, nl=False)
 
     rows = sweep.sweep(jobs, options["jobs"], options["backend"], told if shown else None)
-    if rows and all(row["error"] for row in rows):
+    if rows and all(row["error"] and row["flops"] is None for row in rows):
         more = f" (and {len(rows) - 1} more configurations that fail)" if len(rows) > 1 else ""
         raise UsageError(f"{rows[0]['error']}{more}")
+    if options["plot"]:
+        from costtrace.report import chart
+
+        made = chart.sweep(name, rows, files.kind_of(options["plot"]))
+        files.save({"plot": options["plot"]}, {"plot": made})
     click.echo(report.printed(report.document(name, rows), options["format"]))
 
 

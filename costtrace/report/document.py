@@ -41,6 +41,23 @@ class Grouping:
     efficiency: bool = False
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answer:
+    """One configuration of a program on one chip, and what other witnesses say of it, for a file that shows it."""
+
+    name: str
+    config: Mapping[str, Any]
+    stages: Stages
+    depths: Mapping[str, int]
+    chip: Chip
+    compiled: Any = None
+    """report.compiled's Found: {stage: (its profile, what the chip's compiler made)}"""
+    audit: Document | None = None
+    strategies: Sequence[Document] = ()
+    measured: Mapping[str, tuple[float, str]] = dataclasses.field(default_factory=dict)
+    """{stage: (seconds of one call, where they are from)}"""
+
+
 def document(
     model: str, config: Mapping[str, Any], chip: Chip, stages: Stages, grouping: Grouping | None = None
 ) -> Document:

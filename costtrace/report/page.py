@@ -4,10 +4,10 @@ The script builds every text from data with textContent, never as markup, and as
 """
 
 STYLE = """
-:root { color-scheme: light dark; --fg: #1a1a1a; --bg: #fff; --soft: #666; --line: #d8d8d8; --row: #f4f6f8;
+:root { color-scheme: light dark; --fg: #1a1a1a; --bg: #fff; --soft: #666666; --line: #d8d8d8; --row: #f4f6f8;
   --accent: #0b5cad; --compute: #3a8f4a; --memory: #c98a00; --vector: #1f8fa8; --transcendental: #a04fb0;
   --integer: #4f6fd0; --link: #c0392b; --group: #b9c2cc; }
-@media (prefers-color-scheme: dark) { :root { --fg: #e6e6e6; --bg: #16181b; --soft: #9aa0a6; --line: #3a3f45;
+@media screen and (prefers-color-scheme: dark) { :root { --fg: #e6e6e6; --bg: #16181b; --soft: #9aa0a6; --line: #3a3f45;
   --row: #20242a; --accent: #6db3ff; --compute: #4fae61; --memory: #d9a520; --vector: #35a8c2;
   --transcendental: #bb74c9; --integer: #7d97ea; --link: #e26a5c; --group: #4a525b; } }
 * { box-sizing: border-box; }
@@ -27,22 +27,26 @@ th button { border: 0; background: none; padding: 0; font-weight: 600; cursor: p
 th[aria-sort=ascending] button::after { content: " \\2191"; }
 th[aria-sort=descending] button::after { content: " \\2193"; }
 tr.stage td { font-weight: 600; background: var(--row); }
-svg { display: block; width: 100%; height: auto; } svg text { fill: var(--fg); font: 12px system-ui, sans-serif; }
-svg .soft { fill: var(--soft); } svg .axis { stroke: var(--soft); } svg .grid { stroke: var(--line); }
-svg .roof { stroke: var(--accent); stroke-width: 2; fill: none; }
-svg .ridge { stroke: var(--soft); stroke-dasharray: 4; }
-svg .part { fill-opacity: .75; stroke: var(--bg); } svg rect.cell { stroke: var(--bg); cursor: pointer; }
-svg rect.cell:focus { outline: none; stroke: var(--fg); stroke-width: 2; } svg .cell-name { pointer-events: none; }
+svg { display: block; width: 100%; height: auto; }
+svg :focus-visible { outline: 2px solid var(--accent); }
+.icicle svg text { fill: var(--fg); font: 12px system-ui, sans-serif; }
+.icicle svg .cell-name { pointer-events: none; } .icicle rect.cell { stroke: var(--bg); cursor: pointer; }
+.icicle rect.cell:focus { outline: none; stroke: var(--fg); stroke-width: 2; }
+.chart { overflow-x: auto; } .chart svg { min-width: 38rem; }
 .compute { fill: var(--compute); } .memory { fill: var(--memory); } .vector { fill: var(--vector); }
 .transcendental { fill: var(--transcendental); } .integer { fill: var(--integer); } .link { fill: var(--link); }
-.group { fill: var(--group); } .pale { fill-opacity: .35; }
+.group { fill: var(--group); }
 .key { display: inline-block; width: .8rem; height: .8rem; vertical-align: -1px; margin: 0 .2rem 0 .8rem; }
 .key.compute { background: var(--compute); } .key.memory { background: var(--memory); }
 .key.vector { background: var(--vector); } .key.transcendental { background: var(--transcendental); }
 .key.integer { background: var(--integer); } .key.link { background: var(--link); }
+td.part { max-width: 22rem; overflow: hidden; text-overflow: ellipsis; }
+ul.findings { padding-left: 1.2rem; } .verdict-differs, .verdict-missing { color: var(--link); font-weight: 600; }
+tr.more { display: none; } table.whole tr.more { display: table-row; }
 nav.crumbs button { margin-right: .2rem; } [hidden] { display: none !important; }
-@media print { body { margin: 0; max-width: none; } select, nav.crumbs, label { display: none; }
-  table { font-size: 9px; } th, td { padding: 1px 3px; } section { break-inside: auto; } }
+@media print { :root { color-scheme: light; } body { margin: 0; max-width: none; }
+  select, nav.crumbs, label { display: none; } table { font-size: 9px; } th, td { padding: 1px 3px; }
+  .wide, .chart { overflow: visible; } .chart, .icicle, tr { break-inside: avoid; } h2 { break-after: avoid; } }
 """
 
 SCRIPT = """
@@ -80,6 +84,8 @@ function sortable(table) {
           const order = isNaN(x) || isNaN(y) ? x.localeCompare(y) : x - y;
           return down ? -order : order;
         });
+        const shown = rows.filter((row) => !row.classList.contains("more")).length;
+        rows.forEach((row, k) => row.classList.toggle("more", k >= shown));
         body.append(...rows);
       }
     });
@@ -148,6 +154,10 @@ function zoomable(box) {
 }
 
 document.querySelectorAll("table.sortable").forEach(sortable);
+document.querySelectorAll("button.all").forEach((button) => button.addEventListener("click", () => {
+  button.closest("section").querySelector("table.sortable").classList.add("whole");
+  button.remove();
+}));
 picker.addEventListener("change", show);
 show();
 document.documentElement.dataset.ready = "1";

@@ -14,10 +14,13 @@ from costtrace.report.text import wrapped
 _COLUMNS = (
     Column("chip", "chip"), Column("chips", "chips"), Column("strategy", "strategy"),
     Column("flops", "a chip", "FLOP"), Column("peak_bytes", "peak", "B"), Column("floor_s", "floor", "s"),
-    Column("pessimistic_s", "pessim.", "s"), Column("usd", "USD per 1000"), Column("error", ""),
+    Column("pessimistic_s", "pessim.", "s"), Column("predicted_s", "predicted", "s"), Column("usd", "USD per 1000"),
+    Column("error", ""),
 )  # fmt: skip
-TOLD = ("peak over the chip's memory: !; chips over 1: the best strategy, figures of one chip, floor with all "
-        "collectives overlapped, pessim. with none; USD at the floor, by the chip file or --price")  # fmt: skip
+TOLD = (
+    "peak over the chip's memory: !; chips over 1: the best strategy, figures of one chip, floor with all "
+    "collectives overlapped, pessim. with none; USD at the floor, or as predicted, by the chip file or --price"
+)
 
 
 def document(model: str, rows: Sequence[dict[str, Any]]) -> Document:
@@ -35,8 +38,10 @@ def printed(doc: Document, form: str) -> str:
         keys = [k for k in rows[0] if k != "config"] if rows else []
         cells = [[*(row["config"].get(o) for o in options), *(row[k] for k in keys)] for row in rows]
         return table.FORMATS[form](Table(tuple(Column(k, k) for k in (*options, *keys)), cells))
-    columns = (*(Column(o, o.replace("_", "-")) for o in options), *_COLUMNS)
-    made = table.FORMATS[form](Table(columns, [_cells(row, options) for row in rows]))
+    compiled = any(row["predicted_s"] is not None for row in rows)
+    own = tuple(c for c in _COLUMNS if compiled or c.key != "predicted_s")
+    columns = (*(Column(o, o.replace("_", "-")) for o in options), *own)
+    made = table.FORMATS[form](Table(columns, [_cells(row, options, [c.key for c in own]) for row in rows]))
     failed = sum(bool(row["error"]) for row in rows)
     if form != "text":
         return made
@@ -44,10 +49,12 @@ def printed(doc: Document, form: str) -> str:
     return "\n".join([f"{doc['model']}: {len(rows)} points", "", made, "", *foot])
 
 
-def _cells(row: dict[str, Any], options: Sequence[str]) -> list[Any]:
-    usd = None if row["usd"] is None else f"{1000 * row['usd']:.4g}"
+def _cells(row: dict[str, Any], options: Sequence[str], keys: Sequence[str]) -> list[Any]:
     failed = row["flops"] is None
-    mark = "" if failed or row["fits"] else " !"
-    values = ["-" if failed else row[k] for k in ("flops", "peak_bytes", "floor_s", "pessimistic_s")]
-    return [*(row["config"].get(o, "") for o in options), row["chip"] + mark, str(row["chips"]), row["strategy"] or "-",
-            *values, "-" if failed else usd or "?", row["error"]]  # fmt: skip
+    cells = {key: "-" if failed else row[key] for key in keys if key in row}
+    cells["usd"] = "-" if failed else None if row["usd"] is None else f"{1000 * row['usd']:.4g}"
+    cells["chip"] = row["chip"] + ("" if failed or row["fits"] else " !")
+    cells |= {"chips": str(row["chips"]), "strategy": row["strategy"] or "-", "error": row["error"]}
+    if "predicted_s" in cells and row["predicted_s"] is None:
+        cells["predicted_s"] = "-"
+    return [*(row["config"].get(o, "") for o in options), *(cells[key] for key in keys)]
