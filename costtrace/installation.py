@@ -52,6 +52,7 @@ PACKAGES = (
     Package("msgspec", ">=0.18", "checks chip files, budgets, saved profiles and headers against their types"),
     Package("diskcache", ">=5.6", "the cache on disk; JSON only, see docs/security.md"),
     Package("flatbuffers", ">=24.3", "jax.export artifacts, of which jax does not install the reader"),
+    Package("matplotlib", ">=3.8", "the charts of the HTML page and of --plot; 3.8 is the first for numpy 2"),
     Package("joblib", ">=1.4", "sweeps in several processes; 1.4 gives results in the order in which they come"),
     Package("platformdirs", ">=4.0", "where a user's cache lies on each system"),
     Package("optax", ">=0.2.6", "--optimizer: the update of a training step", "train"),

@@ -144,12 +144,15 @@ def _rows(job: Job) -> Iterator[Row]:
         found = model.find(job.name)
         config = found.configure(**dict(job.options))
         traced = list(_traced(found, config))
+        shown = found.shown(config)
+        derived = {name: value for name, value in shown.items() if name not in found.options()}
     except CosttraceError as e:
         yield from (_row(job, chip, n, error=str(e)) for chip, n in on)
         return
     for chip, n in on:
         try:
-            yield _alone(job, chip, found, traced) if n == 1 else _several(job, chip, n, traced)
+            row = _alone(job, chip, found, traced) if n == 1 else _several(job, chip, n, traced)
+            yield row | {"derived": derived}
         except CosttraceError as e:
             yield _row(job, chip, n, error=str(e))
 
@@ -167,8 +170,8 @@ def _traced(found: model.Model, config: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _row(job: Job, chip: Chip, n: int, error: str = "", **known: Any) -> Row:
-    names = ("strategy", "flops", "bytes_fused", "peak_bytes", "fits", "floor_s", "pessimistic_s", "predicted_s",
-             "compiled_peak_bytes", "usd", "status")  # fmt: skip
+    names = ("derived", "stages", "strategy", "flops", "bytes_fused", "peak_bytes", "fits", "floor_s", "pessimistic_s",
+             "predicted_s", "compiled_peak_bytes", "usd", "status")  # fmt: skip
     return {"config": dict(job.options), "chip": chip.name, "chips": n, **dict.fromkeys(names), **known, "error": error}
 
 
@@ -191,7 +194,8 @@ def _alone(job: Job, chip: Chip, found: model.Model, traced: Sequence[tuple[Any,
     from costtrace.summary import worst
 
     return _row(
-        job, chip, 1, error, strategy="one chip", flops=total.flops, bytes_fused=total.bytes_fused, peak_bytes=peak,
+        job, chip, 1, error, stages={part.name: part.calls * profile.total.flops for part, profile in traced},
+        strategy="one chip", flops=total.flops, bytes_fused=total.bytes_fused, peak_bytes=peak,
         fits=fit is None or fit.fits, floor_s=floor, pessimistic_s=pessimistic, predicted_s=predicted,
         compiled_peak_bytes=compiled_peak, usd=_usd(job, chip, 1, floor if predicted is None else predicted),
         status=worst(profile.status for _, profile in traced),
@@ -229,7 +233,8 @@ def _several(job: Job, chip: Chip, n: int, traced: Sequence[tuple[Any, Any]]) ->
     best, *_ = sharding.ranked(sharding.placed(name, parts, chip, n) for name in names)
     floor = best.floor_s()
     return _row(
-        job, chip, n, error=best.problems[-1] if best.blocked and best.problems else "", strategy=best.name,
+        job, chip, n, error=best.problems[-1] if best.blocked and best.problems else "",
+        stages={s.name: s.calls * s.total.flops for s in best.stages}, strategy=best.name,
         flops=best.cost.flops, bytes_fused=best.cost.bytes_fused, peak_bytes=best.peak_bytes, fits=best.fits,
         floor_s=floor, pessimistic_s=best.serial_s(), usd=_usd(job, chip, n, floor),
         status=worst(profile.status for _, profile in traced),

@@ -73,6 +73,16 @@ def test_a_row_is_all_calls_of_a_point(small: str) -> None:
     assert (first["strategy"], first["fits"], first["error"]) == ("one chip", True, "")
 
 
+def test_stages_are_shares_of_the_work_by_clip_length() -> None:
+    """A report on Stable Audio 3 gives a clip of 120 s 64.0 % to the DiT and 36.0 % to the codec."""
+    point, _ = sweep.sweep(sweep.jobs("sa3", {"seconds": ["120", "0"]}, ["v6e"], [1]), backend="sequential")
+    assert point["derived"]["latents"] == 1358
+    dit, codec = (point["stages"][name] / sum(point["stages"].values()) for name in ("dit", "codec"))
+    assert (round(100 * dit), round(100 * codec)) == (64, 36)
+    text = printed(document("sa3", [point]), "text")
+    assert "latents" in text and "codec" in text
+
+
 def test_several_chips_have_the_best_strategy(small: str) -> None:
     one, four = rows(small, given={"tokens": ["4096"]}, counts=[1, 4])
     assert (one["chips"], four["chips"]) == (1, 4)

@@ -45,7 +45,7 @@ def command(name: str) -> click.Command:
         configs = [found.configure(**some) for some in _product(values)]
         if strategies.wanted(options):
             files.refused(options, "with --chips there is a table, and --html", but="html")
-            if compiled.wanted(options):
+            if compiled.wanted(options) or options["sort"]:
                 sharded.compile_and_show(found.name, sharded.of_model(found, configs), options)
                 return
             documents = strategies.show(found.name, strategies.of_model(found, configs, options["train"]), options)

@@ -174,6 +174,8 @@ POINT = _object(
         "fits": _or_null(TRUTH),
         **_each(("floor_s", "pessimistic_s", "predicted_s", "usd"), _or_null(SECONDS)),
         "compiled_peak_bytes": _or_null(COUNT),
+        "derived": _or_null(CONFIG),
+        "stages": _or_null(_table(COUNT)),
         "status": _or_null(STATUS),
         "error": TEXT,
     }

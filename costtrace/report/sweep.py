@@ -19,7 +19,8 @@ _COLUMNS = (
 )  # fmt: skip
 TOLD = (
     "peak over the chip's memory: !; chips over 1: the best strategy, figures of one chip, floor with all "
-    "collectives overlapped, pessim. with none; USD at the floor, or as predicted, by the chip file or --price"
+    "collectives overlapped, pessim. with none; USD at the floor, or as predicted, by the chip file or --price; the "
+    "last columns: each stage's share of the FLOPs"
 )
 
 
@@ -34,14 +35,19 @@ def printed(doc: Document, form: str) -> str:
         return json.dumps(doc, indent=2)
     rows = doc["rows"]
     options = list(dict.fromkeys(name for row in rows for name in row["config"]))
+    derived = list(dict.fromkeys(name for row in rows for name in row["derived"] or ()))
+    stages = list(dict.fromkeys(name for row in rows for name in row["stages"] or ()))
     if form in table.DATA:
-        keys = [k for k in rows[0] if k != "config"] if rows else []
+        keys = [k for k in rows[0] if k not in ("config", "derived", "stages")] if rows else []
         cells = [[*(row["config"].get(o) for o in options), *(row[k] for k in keys)] for row in rows]
         return table.FORMATS[form](Table(tuple(Column(k, k) for k in (*options, *keys)), cells))
     compiled = any(row["predicted_s"] is not None for row in rows)
     own = tuple(c for c in _COLUMNS if compiled or c.key != "predicted_s")
-    columns = (*(Column(o, o.replace("_", "-")) for o in options), *own)
-    made = table.FORMATS[form](Table(columns, [_cells(row, options, [c.key for c in own]) for row in rows]))
+    split = stages if len(stages) > 1 else []
+    columns = (*(Column(o, o.replace("_", "-")) for o in (*options, *derived)), *own[:-1],
+               *(Column(f"share {name}", name, "%") for name in split), own[-1])  # fmt: skip
+    keys = [c.key for c in own]
+    made = table.FORMATS[form](Table(columns, [_cells(row, options, derived, keys, split) for row in rows]))
     failed = sum(bool(row["error"]) for row in rows)
     if form != "text":
         return made
@@ -49,7 +55,9 @@ def printed(doc: Document, form: str) -> str:
     return "\n".join([f"{doc['model']}: {len(rows)} points", "", made, "", *foot])
 
 
-def _cells(row: dict[str, Any], options: Sequence[str], keys: Sequence[str]) -> list[Any]:
+def _cells(
+    row: dict[str, Any], options: Sequence[str], derived: Sequence[str], keys: Sequence[str], split: Sequence[str]
+) -> list[Any]:
     failed = row["flops"] is None
     cells = {key: "-" if failed else row[key] for key in keys if key in row}
     cells["usd"] = "-" if failed else None if row["usd"] is None else f"{1000 * row['usd']:.4g}"
@@ -57,4 +65,8 @@ def _cells(row: dict[str, Any], options: Sequence[str], keys: Sequence[str]) -> 
     cells |= {"chips": str(row["chips"]), "strategy": row["strategy"] or "-", "error": row["error"]}
     if "predicted_s" in cells and row["predicted_s"] is None:
         cells["predicted_s"] = "-"
-    return [*(row["config"].get(o, "") for o in options), *(cells[key] for key in keys)]
+    whole = sum((row["stages"] or {}).values())
+    shares = ["-" if not whole else row["stages"].get(name, 0) / whole for name in split]
+    follow = ["-" if row["derived"] is None else str(row["derived"].get(name, "-")) for name in derived]
+    *first, last = (cells[key] for key in keys)
+    return [*(row["config"].get(o, "") for o in options), *follow, *first, *shares, last]
