@@ -87,9 +87,10 @@ def test_a_scope_on_one_side_is_new_or_gone(small: Profile) -> None:
 
 def test_klein_with_a_wider_mlp_names_it_first(tmp_path: Path, run: Callable[..., tuple[int, str, str]]) -> None:
     text = (ROOT / "models_spec" / "klein.py").read_text()
-    planted = text.replace('_mlp/0", y[stream], 2 * MLP)', '_mlp/0", y[stream], 6 * MLP)').replace(
-        "silu(wide[..., :MLP]) * wide[..., MLP:]", "silu(wide[..., : 3 * MLP]) * wide[..., 3 * MLP :]"
+    planted = text.replace('_mlp/0", y[stream], 2 * mlp)', '_mlp/0", y[stream], 6 * mlp)').replace(
+        "silu(wide[..., :mlp]) * wide[..., mlp:]", "silu(wide[..., : 3 * mlp]) * wide[..., 3 * mlp :]"
     )
+    assert planted.count("3 * mlp") == 2 and planted.count("6 * mlp") == 1
     (tmp_path / "wider.py").write_text(planted)
     code, out, err = run("diff", "klein", str(tmp_path / "wider.py"), "--format", "json")
     assert (code, err) == (0, "")
