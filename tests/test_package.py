@@ -112,7 +112,8 @@ def test_the_readme_shows_the_command_first() -> None:
 
 def test_the_readme_names_options_that_there_are() -> None:
     named = set(re.findall(r"(?<=[ `])--[a-z][a-z-]*", README))
-    pages = (["klein"], ["trace"], ["audit", "klein"], ["compare", "klein"])
+    some = ("klein", "trace", "audit klein", "compare klein", "sweep sa3", "advise klein", "check")
+    pages = [words.split() for words in some]
     assert named <= set(re.findall(r"--[a-z-]+", "".join(costtrace_prints(*page, "--help") for page in pages)))
 
 
