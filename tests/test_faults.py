@@ -337,6 +337,7 @@ MISSING = {
         ["sweep", "small.py", "--backend", "dask"],
         "--backend dask needs dask's distributed: pip install distributed",
     ),
+    "matplotlib": ([*TRACE, "--plot", "a.svg"], "charts need matplotlib: pip install matplotlib"),
     "joblib": (["sweep", "small.py"], "a sweep needs joblib: pip install joblib"),
 }
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from costtrace import units
+from costtrace.errors import UsageError
 from costtrace.report.page import STYLE
 
 if TYPE_CHECKING:
@@ -48,8 +49,10 @@ class Point:
 
 @contextmanager
 def _style(salt: str) -> Iterator[None]:
-    import matplotlib
-
+    try:
+        import matplotlib
+    except ImportError:
+        raise UsageError("charts need matplotlib: pip install matplotlib") from None
     fg, soft, line = COLOURS["fg"], COLOURS["soft"], COLOURS["line"]
     with matplotlib.rc_context({
         "svg.fonttype": "none", "svg.hashsalt": salt, "text.parse_math": False, "font.size": 9.0, "text.color": fg,
