@@ -2,16 +2,19 @@
 
 Data only. Nothing is ever computed from a claim but the claim itself; evidence/hand.py evaluates it, audit.py holds it
 against the program. A model finds its claims in models_spec/NAME_claims.py, in its own file, or in NAME_claims.py
-beside it: an object CLAIMS.
+beside it: an object CLAIMS. A TOML file says the same as data, for claims of people whose code nobody should run.
 """
 
 from __future__ import annotations
 
 import runpy
+import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from costtrace import authored, model
 from costtrace.errors import CosttraceError, UsageError
@@ -214,8 +217,49 @@ def find(name: str) -> Claims:
     return load(str(path)) if path.is_file() else Claims()
 
 
+TABLES: dict[str, type[Any]] = {"claim": Claim, "quote": Quote, "shortcut": Shortcut, "products": Product}
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    """Claims as TOML: [[claim]], [[quote]] and [[shortcut]] with the fields of their classes, [names] and [about]."""
+
+    claim: list[Claim] = []
+    quote: list[Quote] = []
+    shortcut: list[Shortcut] = []
+    names: dict[str, str] = {}
+    about: dict[str, str] = {}
+    source: str = ""
+
+
+def read(path: str) -> Claims:
+    """The claims in a TOML file: data, of which nothing is run. Raises UsageError for what must not load."""
+    try:
+        data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        for kind in ("claim", "quote", "shortcut"):
+            _fields(data.get(kind), kind)
+        found = msgspec.convert(data, _File)
+        return Claims(found.claim, found.names, tuple(found.quote), tuple(found.shortcut), found.source, found.about)
+    except OSError as e:
+        raise UsageError(f"{path}: {e.strerror}: give the path of a file with claims") from None
+    except (ValueError, RecursionError, UsageError) as e:
+        raise UsageError(f"{path}: {e}: see docs/audit.md for what a claim has") from None
+
+
+def _fields(tables: Any, kind: str) -> None:
+    """Raises ValueError for a key that the class of these tables has not."""
+    for table in tables if isinstance(tables, list) else []:
+        known = [field.name for field in fields(TABLES[kind])]
+        if unknown := [key for key in table if key not in known] if isinstance(table, dict) else []:
+            raise ValueError(f"a [[{kind}]] has no {unknown[0]!r}: it has {', '.join(known)}")
+        if isinstance(table, dict) and kind == "claim":
+            _fields(table.get("products"), "products")
+
+
 def load(path: str) -> Claims:
-    """The CLAIMS of a Python file. Raises UsageError where the file is not there, fails, or has none."""
+    """The CLAIMS of a Python file, which is run, or the claims of a TOML file. Raises UsageError where the file is not
+    there, fails, or has none."""
+    if path.endswith(".toml"):
+        return read(path)
     if not Path(path).is_file():
         raise UsageError(f"no file {path}: give the path of a Python file with CLAIMS = Claims(...) in it")
     try:

@@ -304,3 +304,39 @@ def test_a_shortcut_is_cut_by_weight(tmp_path) -> None:
     assert {s.weights: (s.elements, s.tokens) for s in cut.shares} == {
         "table": (800, 0), "body/w": (64, 32), "body/b": (8, 0), "head/w": (40, 1)}  # fmt: skip
     assert sum(s.difference for s in cut.shares) == cut.claimed - cut.traced
+
+
+def test_claims_in_toml_are_the_same_claims_as_data(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text(
+        'source = "them"\nabout = {preset = "medium"}\nnames = {wide = "4 * width"}\n'
+        '[[claim]]\nmeasures = "product_flops"\nstage = "dit"\nscopes = ["a", "b"]\nformula = "2 * wide"\n'
+        'tolerance = 0.1\nreason = "rounded"\nproducts = [{m = "1", k = "wide", n = "2"}]\n'
+        '[[quote]]\nquoted = "1 FLOP"\nformula = "flops()"\nabout = "all"\nchecks = [["1", "why"]]\nconfig = {n = 3}\n'
+        '[[shortcut]]\nstage = "dit"\ntokens = "S"\n'
+    )
+    assert claim.load(str(tmp_path / "c.toml")) == Claims(
+        [Claim("product_flops", "dit", ("a", "b"), "2 * wide", tolerance=0.1, reason="rounded",
+               products=(Product("1", "wide", "2"),))],
+        {"wide": "4 * width"},
+        (Quote("1 FLOP", "flops()", "all", config={"n": 3}, checks=(("1", "why"),)),),
+        (Shortcut("dit", "S"),),
+        "them",
+        {"preset": "medium"},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[[claim]]\ntolerence = 1\n", r"a \[\[claim\]\] has no 'tolerence': it has measures, stage, "),
+        ("[[claim]]\nproducts = [{q = 1}]\n", r"a \[\[products\]\] has no 'q': it has m, k, n, "),
+        ("[[claim]]\nmeasures = 'flops'\n", r"missing required field `stage`"),
+        ("claims = 1\n", r"unknown field `claims`"),
+        ("[[claim]]\nmeasures='flops'\nstage='f'\nscopes=''\nformula='1'\n", r"claim 'f' of f has no source"),
+        ("[[claim\n", r"c\.toml: "),
+    ],
+)
+def test_claims_in_toml_that_must_not_load(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text(text)
+    with pytest.raises(UsageError, match=message):
+        claim.load(str(tmp_path / "c.toml"))

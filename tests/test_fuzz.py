@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import bad_files
+import documented
 import jax
 import jax.numpy as jnp
 import pytest
@@ -21,7 +22,7 @@ from hypothesis import strategies as st
 from jax import export
 
 import costtrace
-from costtrace import budget, checkpoint, chip, chipfile, diff, figure, formula
+from costtrace import budget, checkpoint, chip, chipfile, claim, diff, figure, formula
 from costtrace.cli import argument, main
 from costtrace.errors import CosttraceError
 from costtrace.evidence import dump, exported, measured
@@ -89,6 +90,8 @@ class Kind:
 KINDS = {
     "chip": Kind("chip.toml", lambda: (chip.folder() / "v6e.toml").read_bytes(), chipfile.ChipFile),
     "budget": Kind("budget.toml", bad_files.BUDGET.encode, budget.load),
+    "claims": Kind("claims.toml", lambda: next(code for code in documented.blocks(
+        (documented.ROOT / "docs" / "audit.md").read_text(), "toml")).encode(), lambda path: claim.load(str(path))),
     "measurements": Kind("m.toml", lambda: min(measured.folder().glob("*.toml")).read_bytes(), measured.load),
     "profile": Kind("profile.json", profile, compared),
     "document": Kind("document.json", document, compared),

@@ -45,7 +45,7 @@ def test_no_file_runs_text_or_unpickles(path: Path) -> None:
 WATCHED = """
 import sys
 from pathlib import Path
-from costtrace import budget, checkpoint, chip, chipfile, figure, formula
+from costtrace import budget, checkpoint, chip, chipfile, claim, figure, formula
 from costtrace.evidence import dump, measured
 folder = Path(sys.argv[1])
 def read():
@@ -56,6 +56,7 @@ def read():
     checkpoint.mapping_of(str(folder / "good_map.json"))
     dump.read(folder / "good.hlo")
     measured.measurements()
+    claim.load(str(folder / "claims.toml"))
     formula.value("2 * a ** 2 + max(a, 3)", {"a": 5})
 read()  # imports
 seen = []
@@ -79,6 +80,8 @@ def test_reading_data_runs_nothing_and_writes_nothing(tmp_path: Path, capsys: py
     (tmp_path / "good.json").write_text(capsys.readouterr().out)
     (tmp_path / "good.safetensors").write_bytes(bad_files.safetensors(bad_files.HEADER))
     (tmp_path / "good_map.json").write_text('{"w": "w"}')
+    (tmp_path / "claims.toml").write_text('[[claim]]\nmeasures = "flops"\nstage = "f"\nscopes = ""\nformula = "1"\n'
+                                          'source = "x"\n')  # fmt: skip
     (tmp_path / "good.hlo").write_text(bad_files.HLO)
     command = [sys.executable, "-c", WATCHED, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)

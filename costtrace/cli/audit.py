@@ -14,7 +14,11 @@ from costtrace.report.output import FORMATS
 
 FAIL = 1
 OWN: tuple[click.Option, ...] = (
-    click.Option(["--claims"], metavar="FILE.py", help="A file with CLAIMS, instead of the model's own."),
+    click.Option(
+        ["--claims"],
+        metavar="FILE.toml|FILE.py",
+        help="Claims instead of the model's own: TOML, which is data, or Python with CLAIMS, which is run.",
+    ),
     click.Option(
         ["--checkpoint"],
         multiple=True,
