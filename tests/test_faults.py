@@ -9,7 +9,6 @@ import json
 import os
 import pickle
 import random
-import resource
 import signal
 import sqlite3
 import subprocess
@@ -27,6 +26,12 @@ from costtrace.errors import UsageError
 from costtrace.target import cache, setup
 
 ROOT = Path(__file__).parent.parent
+BOUNDED = """
+import os, resource, sys
+n = int(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (n, n))
+os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
+"""
 TRACE = ["trace", "mine.py:plain", "--arg", "f32[2,2]", "--arg", "f32[2,2]"]
 
 
@@ -40,14 +45,10 @@ def run(*argv: str, cwd: Path, limit: int | None = None, **variables: str | None
     known = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
     environment = {name: value for name, value in known.items() if value is not None}
 
-    def bounded() -> None:
-        if limit is not None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-
     command = [sys.executable, "-m", "costtrace", *argv]
-    return subprocess.run(
-        command, cwd=cwd, env=environment, capture_output=True, text=True, check=False, preexec_fn=bounded
-    )
+    if limit is not None:  # by a program in between: forking here would warn beside jax's threads
+        command = [sys.executable, "-c", BOUNDED, str(limit), *command[1:]]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
 
 
 # Files that are written -----------------------------------------------------------------------------------------------
