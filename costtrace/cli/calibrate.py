@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from costtrace import disk
+from costtrace.cli.number import Number
 from costtrace.cli.waiting import counted
 from costtrace.errors import UsageError
 
@@ -17,7 +18,7 @@ from costtrace.errors import UsageError
 @click.option("--out", type=click.Path(path_type=Path), default=Path("my-chip.toml"), show_default=True,
               metavar="FILE.toml", help="The chip file; the samples go beside it, as NAME.samples.json.")  # fmt: skip
 @click.option("--quick", is_flag=True, help="Fewer sizes and samples: under a minute on two cores.")
-@click.option("--noise", type=click.FloatRange(0.01, 1.0), default=0.15, show_default=True, metavar="SHARE",
+@click.option("--noise", type=Number(0.01, 1.0), default=0.15, show_default=True, metavar="SHARE",
               help="How far the clock may drift; the samples of a size may spread by twice that.")  # fmt: skip
 @click.option("--datasheet", metavar="CHIP", help="Whose peaks this device has; by default the chip of its name.")
 @click.option("--format", type=click.Choice(["text", "json"]), default="text", show_default=True,

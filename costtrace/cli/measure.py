@@ -13,6 +13,7 @@ import click
 
 from costtrace import disk
 from costtrace.cli import permodel
+from costtrace.cli.number import Number
 from costtrace.errors import UsageError
 from costtrace.report.output import FORMATS
 
@@ -24,7 +25,7 @@ OWN: tuple[click.Option, ...] = (
     click.Option(["--depth"], type=click.IntRange(0), metavar="N",
                  help="How deep scopes are compiled apart; 0: the whole stages only.  [default: as in the table]"),
     click.Option(["--stage"], metavar="NAME[,NAME...]", help="Only these stages."),
-    click.Option(["--seconds-each", "budget_s"], type=click.FloatRange(0.01), default=1.0, show_default=True,
+    click.Option(["--seconds-each", "budget_s"], type=Number(0.01), default=1.0, show_default=True,
                  metavar="X", help="How long one timing may look for a steady median."),
     click.Option(["--trace", "folder"], metavar="FOLDER",
                  help="A jax.profiler trace of each stage, with its HLO, for costtrace compare --measured FOLDER."),

@@ -89,7 +89,7 @@ def of_published(rows: list[published.Measurement], place: str) -> Recording:
 def _json(text: str, path: Path) -> Recording:
     try:
         data = json.loads(text)
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise FormatError(f"{path}: no JSON ({e}): give {FORMS}") from None
     if isinstance(data, dict) and "stages" in data and "device" in data:
         return _measured(data, path)
