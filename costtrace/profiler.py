@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from costtrace import units
 from costtrace.core import UNKNOWN, Cost, Frame, Note, Op, Priced, Trace, Value, total
 from costtrace.errors import UnknownCostError
 from costtrace.fusion import Bytes, bytes_of
@@ -98,6 +99,8 @@ class Prices:
         return found
 
 
+CLOSED_OVER = 4096
+"""Bytes of constants from which a note says so: small tables are no weights that somebody forgot."""
 QUIET = ("cond",)
 """What trace.py leaves behind to say that a branch's predicate is read."""
 
@@ -159,6 +162,16 @@ def folded(trace: Trace) -> Profile:
     by_scope, instances = _scopes(trace, moved, records)
     notes = trace.notes + prices.notes + masks
     status = worst((trace.status, *(UNKNOWN for _ in prices.notes)))
+    closed = sum(v.nbytes for v in trace.constants)
+    if closed >= CLOSED_OVER:
+        notes.append(
+            Note(
+                "constants",
+                "",
+                f"{units.text(closed, 'B')} of arrays that the function closes over are its constants: read, but "
+                "neither weights nor parameters: give them as an argument",
+            )
+        )
     if len(by_scope) == 1:
         notes.append(
             Note(

@@ -123,7 +123,7 @@ def _scopes(inputs: Inputs) -> Iterator[None]:
         for lib in HOLDING:
             roots = [module for _, module, _ in inputs.built if lib.owns(module)]
             if roots:
-                stack.enter_context(named(roots, lib.tree, lib.base()))
+                stack.enter_context(named(roots, lib.tree()))
         yield
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from costtrace.arguments import path_name
-from costtrace.module.naming import Path, named
+from costtrace.module.naming import Mark, Path, Tree, named
 from costtrace.module.parts import Parts, loaded
 
 
@@ -34,12 +34,15 @@ def abstract(make: Callable[[], Any]) -> Any:
     return loaded("equinox").filter_eval_shape(make)
 
 
-def tree(module: Any) -> Iterator[tuple[Path, Any]]:
+def tree() -> Tree:
+    """A mark is the docstring of the instance: equinox carries those of modules that wrap a function, and only those,
+    through flattening. One that wraps a function keeps its own, and has no mark."""
+    return Tree(_below, loaded("equinox").Module, lambda module, mark: module.__dict__.setdefault("__doc__", mark),
+                lambda module: mark if isinstance(mark := module.__dict__.get("__doc__"), Mark) else None)  # fmt: skip
+
+
+def _below(x: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
     """Modules in fields, sequences and mappings, outermost first."""
-    yield from _below(module, ())
-
-
-def _below(x: Any, path: Path) -> Iterator[tuple[Path, Any]]:
     if owns(x):
         yield path, x
         for f in dataclasses.fields(x):
@@ -51,10 +54,6 @@ def _below(x: Any, path: Path) -> Iterator[tuple[Path, Any]]:
     elif isinstance(x, dict):
         for key, item in x.items():
             yield from _below(item, (*path, str(key)))
-
-
-def base() -> Any:
-    return loaded("equinox").Module
 
 
 def _array(x: Any) -> bool:
@@ -79,7 +78,7 @@ def parts(module: Any) -> Parts:
 
     def run(weights: Any, state: Any, method: str, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
         module = build(weights, state)
-        with named([module], tree, base()):
+        with named([module], tree()):
             return getattr(module, method)(*args, **keywords), ()
 
     return Parts(weights, state, run, build)

@@ -51,14 +51,14 @@ class Inputs:
             f"{i}" if j == 0 else f"{i}.{j}": x.weights
             for i, leaves in enumerate(self.leaves)
             for j, x in enumerate(leaves)
-            if isinstance(x, Parts)
+            if isinstance(x, Parts) and jax.tree.leaves(x.weights)
         }
         self.values = tuple(
             tree.unflatten([x.state if isinstance(x, Parts) else x if array(x) else None for x in leaves])
             for leaves, tree in zip(self.leaves, self.trees, strict=True)
         )
         self.built: list[tuple[Parts, Any, Any]] = []
-        """(parts, module, the state it was built on) of the modules of the last joined()."""
+        """(parts, module, the arrays it was built on) of the modules of the last joined()."""
 
     @property
     def all_arrays(self) -> bool:
@@ -76,8 +76,9 @@ class Inputs:
             for j, (v, x) in enumerate(zip(tree.flatten_up_to(value), leaves, strict=True)):
                 if isinstance(x, Parts):
                     assert x.build is not None and weights is not None
-                    module = x.build(weights[f"{i}" if j == 0 else f"{i}.{j}"], v)
-                    self.built.append((x, module, v))
+                    own = weights.get(f"{i}" if j == 0 else f"{i}.{j}", x.weights)  # there: without a leaf
+                    module = x.build(own, v)
+                    self.built.append((x, module, (own, v)))
                     filled.append(module)
                 else:
                     filled.append(v if array(x) else x)

@@ -9,13 +9,66 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 Path = tuple[str | int, ...]
-Tree = Callable[[Any], Iterable[tuple[Path, Any]]]
-"""(path, submodule) of a module and all below it; its own path is ()."""
+
+
+class Mark(str):
+    """A module's path, kept in the module: it stays there through a transform, where the module is another object.
+
+    All marks are equal, so that a tree.map over two modules, or a branch that returns one of them, sees one structure.
+    But not to jit, which would take its trace of one module for that of another, and so its rows.
+    """
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mark) and (str.__eq__(self, other) or not _asked_by_a_cache())
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(Mark)
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        return tuple(part for part in str.__str__(self).split("/") if part)
+
+
+CACHES = {"_infer_params": "jax._src.pjit", "_create_jaxpr": "jax._src.lax.control_flow.loops"}
+"""Functions of jax that look for an earlier trace, of jit and of scan. Where jax renames one, siblings that share a
+function share the name of the first; nothing else changes."""
+
+
+def _asked_by_a_cache() -> bool:
+    """Looks at the callers: jax asks for equality only, and does not say for what."""
+    frame: types.FrameType | None = sys._getframe(2)
+    for _ in range(5):
+        if frame is None:
+            return False
+        if CACHES.get(frame.f_code.co_name) == frame.f_globals.get("__name__"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """How a library's modules hang together."""
+
+    below: Callable[[Any], Iterable[tuple[Path, Any]]]
+    """(path, submodule) of a module and all below it; its own path is ()."""
+    base: type
+    """The library's own class, whose methods are no user's."""
+    mark: Callable[[Any, Mark], None]
+    """Puts a mark into a module, which is a copy that the trace owns."""
+    marked: Callable[[Any], Mark | None]
 
 
 def written(path: Path) -> tuple[str, ...]:
@@ -31,7 +84,8 @@ def written(path: Path) -> tuple[str, ...]:
 
 class Naming:
     """Which module is open, and the path of each. A module met inside a transform (a scan over layers, a vmap) is a new
-    object: it takes the path of the nearest known one of its class, else its class's name."""
+    object, with the mark of the old one. Without a mark it takes the path of the nearest known one of its class, else
+    its class's name."""
 
     def __init__(self, roots: Iterable[Any], tree: Tree) -> None:
         self.tree, self.paths = tree, dict[int, tuple[str, ...]]()
@@ -41,12 +95,17 @@ class Naming:
             self.know(root, ())
 
     def know(self, root: Any, at: tuple[str, ...]) -> None:
-        for path, module in self.tree(root):
+        for path, module in self.tree.below(root):
             if id(module) not in self.paths:
                 self.paths[id(module)] = (*at, *written(path))
                 self.kept.append(module)
+                if self.tree.marked(module) is None:
+                    self.tree.mark(module, Mark("/".join(self.paths[id(module)])))
 
     def path(self, module: Any) -> tuple[str, ...]:
+        if id(module) not in self.paths and (mark := self.tree.marked(module)) is not None:
+            self.paths[id(module)] = mark.path
+            self.kept.append(module)
         if id(module) not in self.paths:
             _, above = self.open[-1]
             busy = {id(m) for m, _ in self.open}
@@ -86,14 +145,14 @@ class Naming:
 
 
 @contextlib.contextmanager
-def named(roots: list[Any], tree: Tree, base: type) -> Iterator[None]:
-    """While open, methods of the modules under `roots` stand in scopes of their paths. `base`: the library's own."""
+def named(roots: list[Any], tree: Tree) -> Iterator[None]:
+    """While open, methods of the modules under `roots`, copies that the trace owns, stand in scopes of their paths."""
     naming = Naming(roots, tree)
     classes = {type(module): None for module in naming.kept}
     before: list[tuple[type, str, Any]] = []
     try:
         for cls in classes:
-            for name in _methods(cls, base):
+            for name in _methods(cls, tree.base):
                 raw = inspect.getattr_static(cls, name)
                 before.append((cls, name, cls.__dict__.get(name)))
                 setattr(cls, name, _scoped(naming, name, raw))

@@ -14,7 +14,7 @@ from costtrace.trace import jaxpr_of
 class Parts:
     """A module taken apart. `weights` and `state` are pytrees of abstract arrays (state: whatever is no parameter).
 
-    run(weights, state, method, args, keywords) -> (result, arrays of the state that the call changed).
+    run(weights, state, method, args, keywords) -> (result, arrays of the module that the call changed).
     """
 
     weights: Any
@@ -22,8 +22,8 @@ class Parts:
     run: Callable[[Any, Any, str, tuple[Any, ...], Mapping[str, Any]], tuple[Any, Any]]
     build: Callable[[Any, Any], Any] | None = None
     """(weights, state) -> the module itself, where it holds its own weights: then it may also be an argument."""
-    changed: Callable[[Any, Any], Any] = lambda module, state: ()
-    """(module, the state it was built on) -> arrays of its state that are others by now."""
+    changed: Callable[[Any, Any], Any] = lambda module, before: ()
+    """(module, the arrays it was built on) -> arrays of it that are others by now: what a call changed in place."""
 
 
 def loaded(name: str) -> Any:
