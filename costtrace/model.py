@@ -102,15 +102,51 @@ CLAIMS = "_claims"
 """models_spec/NAME_claims.py holds what others say of models_spec/NAME.py."""
 
 
+@dataclass(frozen=True)
+class Listed:
+    """A model as its source tells, without running it: one line, and its options with their defaults as written."""
+
+    title: str
+    options: dict[str, str]
+
+
 def names() -> dict[str, str]:
     """{name: one line} of every model that find() knows by name; imports none of them."""
-    own = {path.stem: _title(path) for path in sorted(folder().glob("*.py")) if not path.stem.startswith("_")
-           and not path.stem.endswith(CLAIMS)}  # fmt: skip
+    own = {path.stem: _read(path).title for path in _specs()}
     return {name: f"from {entry.value}" for name, entry in sorted(_offered().items())} | own
 
 
-def _title(path: Path) -> str:
-    return (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0]
+def listed() -> dict[str, Listed]:
+    """The same with their options; imports none, but for the package that an installed one lies in."""
+    return {name: _offer(entry) for name, entry in _offered().items()} | {path.stem: _read(path) for path in _specs()}
+
+
+def _specs() -> list[Path]:
+    return [path for path in sorted(folder().glob("*.py")) if not path.stem.startswith("_")
+            and not path.stem.endswith(CLAIMS)]  # fmt: skip
+
+
+def _offer(entry: Any) -> Listed:
+    try:
+        spec = importlib.util.find_spec(entry.module)
+        return _read(Path(spec.origin or "")) if spec else Listed(f"from {entry.value}: no such module", {})
+    except Exception as e:  # noqa: BLE001  # a package may raise anything
+        return Listed(f"from {entry.value}: {type(e).__name__}: {_first(e)}", {})
+
+
+def _read(path: Path) -> Listed:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    fields = [field for each in tree.body if isinstance(each, ast.ClassDef) for field in each.body]
+    found = {}
+    for field in fields:
+        if isinstance(field, ast.AnnAssign) and isinstance(field.value, ast.Call):
+            made, name = ast.unparse(field.value.func).rpartition(".")[2], ast.unparse(field.target)
+            if made == "option" and field.value.args:
+                default = field.value.args[0]
+                found[name] = str(default.value) if isinstance(default, ast.Constant) else ast.unparse(default)
+            elif made == "scale":
+                found[name] = "1"
+    return Listed((ast.get_docstring(tree) or "").partition("\n")[0], found)
 
 
 def find(name: str) -> Model:

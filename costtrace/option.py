@@ -104,6 +104,11 @@ def scaled(n: int, by: float, multiple: int = 1) -> int:
     return max(1, round(n * by / multiple)) * multiple
 
 
+def flag(name: str) -> str:
+    """A field's name on the command line."""
+    return f"--{name.replace('_', '-')}"
+
+
 def options(config: type[Any]) -> dict[str, dataclasses.Field[Any]]:
     """{name: field} of a config: `field.default`, and `field.metadata` with `help`, `parse` and `metavar`."""
     return {field.name: field for field in dataclasses.fields(config)}

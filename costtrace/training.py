@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from costtrace.arguments import name_of
 from costtrace.core import BACKWARD, FORWARD, RECOMPUTE, Cost
 from costtrace.errors import UsageError
-from costtrace.roofline import times
 from costtrace.trace import jaxpr_of
 
 if TYPE_CHECKING:
@@ -144,7 +143,8 @@ def _optimizer(wanted: Any) -> Any:
 @dataclass(frozen=True, slots=True)
 class Training:
     """A step's parts. model_flops: forward and backward; hardware_flops: recompute too; both of matmuls and
-    convolutions, by dtype. mfu and hfu: their seconds at the chip's peak, over a given step time (fractions of 1)."""
+    convolutions. mfu and hfu: those FLOPs over what the chip's matrix unit could do in a given step time (fractions of
+    1), at the peak of the dtype that most of them are in, as the field has it."""
 
     phases: dict[str, Cost]
     state_bytes: int
@@ -153,12 +153,14 @@ class Training:
     step_time_s: float | None = None
     mfu: float | None = None
     hfu: float | None = None
+    peak: str = ""
+    """The rate that mfu and hfu are of, with its dtype."""
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "phases": {name: cost.to_dict() for name, cost in self.phases.items()}, "state_bytes": self.state_bytes,
+            "phases": {name: _phase(name, cost) for name, cost in self.phases.items()}, "state_bytes": self.state_bytes,
             "model_flops": self.model_flops, "hardware_flops": self.hardware_flops, "step_time_s": self.step_time_s,
-            "mfu": self.mfu, "hfu": self.hfu,
+            "mfu": self.mfu, "hfu": self.hfu, "peak": self.peak,
         }  # fmt: skip
 
 
@@ -177,17 +179,21 @@ def training(
         phases[OPTIMIZER] = whole
     model = phases[FORWARD] + phases[BACKWARD]
     hardware = model + phases[RECOMPUTE]
+    products = [cost.matmul_flops + cost.conv_flops for cost in (model, hardware)]
     mfu = hfu = None
+    peak = ""
     if step_time_s is not None and chip is not None:
         if step_time_s <= 0:
             raise UsageError(f"step time {step_time_s}: give seconds above 0, as in --step-time 0.350")
-        busy = [_matrix_s(cost, chip) for cost in (model, hardware)]
-        mfu, hfu = (None if s is None else s / step_time_s for s in busy)
-    products = [cost.matmul_flops + cost.conv_flops for cost in (model, hardware)]
-    return Training(phases, state_bytes, products[0], products[1], step_time_s, mfu, hfu)
+        dtype = max(model.by_dtype, key=model.by_dtype.__getitem__, default="bfloat16")
+        rate = chip.rate("matrix", dtype)
+        if rate is not None:
+            mfu, hfu = (n / (step_time_s * rate.value) for n in products)
+            peak = f"{rate.text} {dtype}"
+    return Training(phases, state_bytes, products[0], products[1], step_time_s, mfu, hfu, peak)
 
 
-def _matrix_s(cost: Cost, chip: Chip) -> float | None:
-    """Seconds of the products at the matrix unit's peak; None where the chip's file has no rate for a dtype."""
-    found = times(Cost(by_dtype=cost.by_dtype), chip, 0)
-    return None if found.missing else found.terms.get("compute", 0.0)
+def _phase(name: str, cost: Cost) -> dict[str, Any]:
+    """A phase is no kernel: of its bytes only the unfused ones are known. The optimizer is a scope, and has all."""
+    whole = name == OPTIMIZER or not cost.bytes_unfused
+    return cost.to_dict() | ({} if whole else {"bytes_fused": None, "bytes_scoped": None})

@@ -123,6 +123,9 @@ def test_models_of_installed_packages(tiny, monkeypatch) -> None:
     ]
     monkeypatch.setattr(metadata, "entry_points", lambda group: offered if group == model.GROUP else [])
     assert model.names()["theirs"] == "from tiny:MODEL"
+    listed = model.listed()
+    assert listed["theirs"].title and listed["klein"].options["res"] == "512x512"
+    assert list(listed["theirs"].options) == list(model.find("theirs").options())
     assert model.find("theirs").name == "tiny"
     with pytest.raises(UsageError, match=r"broken \(tiny:NOTHING\) failed while it was loaded: AttributeError"):
         model.find("broken")
@@ -165,3 +168,11 @@ def test_every_model_counts_the_same_unrolled(name) -> None:
         one, two = costtrace.profile(fn, *args, weights=0).total, costtrace.profile(other, *apart, weights=0).total
         assert (one.flops, one.by_dtype, one.weight_bytes) == (two.flops, two.by_dtype, two.weight_bytes)
         assert one.flops > 0
+
+
+@pytest.mark.parametrize("name", sorted(model.names()))
+def test_options_are_listed_as_they_are(name) -> None:
+    """What the source says is what the model has."""
+    found, listed = model.find(name), model.listed()[name]
+    assert listed.title == found.title
+    assert list(listed.options) == list(found.options())

@@ -121,6 +121,30 @@ def test_utilisation() -> None:
         training(found, 0, v6e, 0.0)
 
 
+def test_utilisation_is_of_the_peak_of_the_dtype_that_does_most() -> None:
+    """As the field has it: FLOPs over seconds times one peak, also where a few products are in another dtype."""
+
+    def mixed(w: Any, x: Any) -> Any:
+        wide, narrow = w
+        return (x @ wide).astype("float32") @ narrow
+
+    w = (S((D, 8 * D), "bfloat16"), S((8 * D, 1), "float32"))
+    made = step(mixed, (w, S((B, D), "bfloat16")))
+    found = costtrace.profile(made.fn, *made.args, weights=0)
+    v6e = chip.load("v6e")
+    said = training(found, 0, v6e, 1e-6)
+    forward = 2 * B * D * 8 * D + 2 * B * 8 * D
+    assert said.model_flops == 2 * forward + 2 * B * 8 * D  # both gradients, and that of what enters the second
+    assert said.mfu == said.model_flops / (1e-6 * 918e12) and said.peak == "918 TFLOP/s bfloat16"
+
+
+def test_the_bytes_of_a_phase_as_one_kernel_are_not_known() -> None:
+    made = step(again, (W, X), "sgd")
+    phases = training(costtrace.profile(made.fn, *made.args, weights=0)).to_dict()["phases"]
+    assert phases["backward"]["bytes_fused"] is None and phases["backward"]["bytes_unfused"] > 0
+    assert phases["optimizer"]["bytes_fused"] > 0
+
+
 @pytest.mark.parametrize(
     ("fn", "args", "optimizer", "message"),
     [
@@ -163,8 +187,18 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert max(map(len, text.splitlines())) <= 100
     assert main(["trace", "net.py:loss", "--arg", "f32[8,2]", "--arg", "f32[4,8]", "--grad"]) == 0
     assert "backward" in capsys.readouterr().out
+    assert main([*run, "--chip", "v6e,h100"]) == 0
+    several = capsys.readouterr().out
+    assert several.count("optimizer state") == 1 and "v6e: in a step of 1 us: MFU" in several
+    assert "h100: in a step of 1 us: MFU" in several
+    assert main([*run, "--format", "csv"]) == 0
+    assert capsys.readouterr().err == (
+        "note: csv has no room for phases, MFU and HFU: --format text or json has them\n"
+    )
     assert main([*run[:-1], "0"]) == 2
-    assert capsys.readouterr().err == "costtrace: error: step time 0.0: give seconds above 0, as in --step-time 0.350\n"
+    assert capsys.readouterr().err == (
+        "costtrace: error: invalid value for '--step-time': 0.0 is not in the range x>0 (costtrace trace --help)\n"
+    )
 
 
 def block(params: dict[str, Any], x: Any) -> Any:

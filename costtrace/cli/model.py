@@ -19,6 +19,7 @@ from costtrace.cli.shared import OPTIONS, Run, show
 from costtrace.cli.waiting import working
 from costtrace.core import Note
 from costtrace.errors import UsageError
+from costtrace.option import flag
 from costtrace.profiler import profile
 
 if TYPE_CHECKING:
@@ -103,8 +104,7 @@ EPILOG = "Several values, --res 512x512,1360x768, stand side by side."
 
 
 def _option(field: Any) -> click.Option:
-    flag = f"--{field.name.replace('_', '-')}"
-    return click.Option([flag, field.name], metavar=field.metadata["metavar"],
+    return click.Option([flag(field.name), field.name], metavar=field.metadata["metavar"],
                         help=f"{field.metadata['help']}  [default: {field.default}]")  # fmt: skip
 
 

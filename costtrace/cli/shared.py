@@ -105,6 +105,8 @@ def show(runs: Iterable[Run], options: Mapping[str, Any]) -> None:
     if compiles:
         click.echo(compiled.shown(compiles, options))
         return
+    if form not in ("text", "json") and any("training" in doc for doc in documents):
+        click.echo(f"note: {form} has no room for phases, MFU and HFU: --format text or json has them", err=True)
     colour = form == "text" and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     wanted = {key: options[key] for key in ("unit", "top", "verbose")}
     click.echo(written(documents, form, colour=colour, sort=sort, **wanted), color=colour)

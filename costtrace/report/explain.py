@@ -5,13 +5,14 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from costtrace import capacity, roofline, units
 from costtrace.chip import Chip
 from costtrace.core import COUNTS
 from costtrace.errors import UsageError
-from costtrace.report.document import Document, Grouping, Stages, preamble, rows_of
+from costtrace.report.document import DEEPEST, Document, Grouping, Stages, preamble, rows_of
 from costtrace.report.text import wrapped
 from costtrace.report.views import label
 
@@ -25,14 +26,27 @@ def explained(name: str, stages: Stages, chip: Chip, grouping: Grouping) -> list
     A row's name may have its stage before it ("dit:single/attention", "dit/single/attention"), and may be its end
     alone ("attention"). Raises UsageError where there is none.
     """
-    known = [(stage, row) for stage, _, profile in stages for row in rows_of(stage, profile, grouping)]
-    found = [(stage, row) for stage, row in known if name in _names(stage, row)]
-    found = found or [(stage, row) for stage, row in known if _ends(name, stage, row)]
-    if not found:
-        near = difflib.get_close_matches(name, [label(row.key) for _, row in known], 3, 0.5)
+    known: list[tuple[str, Row]] = []
+    for depth in _depths(grouping):
+        rows = [(stage, row) for stage, _, profile in stages for row in rows_of(stage, profile, depth)]
+        known += rows
+        found = [(stage, row) for stage, row in rows if name in _names(stage, row)]
+        found = found or [(stage, row) for stage, row in rows if _ends(name, stage, row)]
+        if found:
+            break
+    else:
+        near = difflib.get_close_matches(name, dict.fromkeys(label(row.key) for _, row in known), 3, 0.5)
         hint = f"did you mean {' or '.join(near)}?" if near else "the table's first column names them"
         raise UsageError(f"--explain {name}: no such row: {hint}")
     return [_document(stage, row, chip, grouping) for stage, row in found]
+
+
+def _depths(grouping: Grouping) -> Iterator[Grouping]:
+    """The depth of the table first, then every depth: a row need not be shown to be explained."""
+    yield grouping
+    if grouping.by in ("scope", "layer"):
+        for depth in range(1, 2 * DEEPEST):
+            yield replace(grouping, depth=depth)
 
 
 def _names(stage: str, row: Row) -> set[str]:

@@ -8,6 +8,8 @@ from typing import Any
 
 from costtrace import chip as chips_of
 from costtrace.chip import Chip
+from costtrace.model import Listed
+from costtrace.option import flag
 from costtrace.report import table
 from costtrace.report.document import preamble
 from costtrace.report.table import Column, Table
@@ -30,15 +32,21 @@ def _data(rows: Sequence[Mapping[str, Any]]) -> Table:
     return Table(tuple(Column(key, key) for key in keys), [[row[key] for key in keys] for row in rows])
 
 
-def models(names: Mapping[str, str], form: str) -> str:
-    """Every model with one line on it."""
-    rows = [{"model": name, "title": title} for name, title in sorted(names.items())]
+def models(found: Mapping[str, Listed], form: str) -> str:
+    """Every model with one line on it, and its options with their defaults."""
     if form == "text":
-        wide = max(map(len, names), default=0) + 2
-        return "\n".join(
-            line for name, title in sorted(names.items()) for line in wrapped(f"{name:{wide}}{title}", " " * wide)
-        )
-    return _written(form, _data(rows), _data(rows), rows)
+        wide = max(map(len, found), default=0) + 2
+        out = []
+        for name, one in sorted(found.items()):
+            out += wrapped(f"{name:{wide}}{one.title}", " " * wide)
+            flags = " ".join(f"{flag(key)} {default}" for key, default in one.options.items())
+            out += [f"{' ' * wide}{line}" for line in wrapped(flags, "") if line]
+        return "\n".join(out)
+    options = {name: [{"option": flag(key), "default": text} for key, text in one.options.items()]
+               for name, one in found.items()}  # fmt: skip
+    rows = [{"model": name, "title": one.title} for name, one in sorted(found.items())]
+    full = [row | {"options": options[row["model"]]} for row in rows]
+    return _written(form, _data(rows), _data(rows), full)
 
 
 SHOWN = (

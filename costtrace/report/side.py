@@ -10,6 +10,7 @@ from costtrace.report.document import Document
 from costtrace.report.flat import told, varying
 from costtrace.report.table import Column, Shown, Table, lines, shown
 from costtrace.report.text import DETAILS, NOT_MODELLED, WIDTH, fitted, marked, placed, wrapped
+from costtrace.report.training import trainings
 from costtrace.report.views import INITIALS, MARKS, macs, ordered
 
 EACH = 3
@@ -42,7 +43,9 @@ def side_by_side(
     first = documents[0]
     what = "floors" if first["by"] in ("scope", "layer") else "times with unfused bytes"
     by = ", ".join(varying(documents) or ["chip"])
-    return "\n\n".join([f"{first['model']}: {what} side by side, by {by}", *panels, _foot(sheet, verbose)])
+    trained = {name: doc["training"] for name, doc in zip(sheet.names, documents, strict=True) if "training" in doc}
+    below = ["\n".join(trainings(trained))] if trained else []
+    return "\n\n".join([f"{first['model']}: {what} side by side, by {by}", *panels, *below, _foot(sheet, verbose)])
 
 
 def told_apart(documents: Sequence[Document]) -> list[str]:

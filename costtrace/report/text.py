@@ -200,7 +200,7 @@ def _all_calls(doc: Document, unit: str) -> str:
     return ", ".join([
         f"all calls{MARKS.get(doc['status'], '')}: {work}" + f" ({left} useful)" * (left != work),
         *(f"{name} {said(total[key], 'B')}" for name, key in sizes.items()),
-        f"floor {floor}" + f" ({useful_floor} useful)" * (left != work and useful_floor != floor),
+        f"floor {floor}" + f" ({useful_floor} useful)" * (left != work and useful_floor not in (floor, "?")),
         f"pessimistic {said(doc['pessimistic_s'], 's')}",
     ])  # fmt: skip
 

@@ -16,6 +16,23 @@ COLUMNS = (
 
 def training(found: Mapping[str, Any]) -> list[str]:
     """A document's `training` in lines: a row for each phase that runs, then the sums and utilisations."""
+    return [*_parts(found), *_utilised(found)]
+
+
+def trainings(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Those of several documents, by name: parts that are alike once, utilisations each."""
+    out: list[str] = []
+    last: list[str] = []
+    for name, each in found.items():
+        parts = _parts(each)
+        if parts != last:
+            out += [*([""] if out else []), *parts]
+            last = parts
+        out += [f"{name}: {line}" for line in _utilised(each)]
+    return out
+
+
+def _parts(found: Mapping[str, Any]) -> list[str]:
     hardware = found["hardware_flops"]
     rows = []
     for name, cost in found["phases"].items():
@@ -29,14 +46,19 @@ def training(found: Mapping[str, Any]) -> list[str]:
     out.append(f"model {model} (without recompute), hardware {hardware_text}: of products, masked ones in full")
     if found["state_bytes"]:
         out.append(f"optimizer state {units.text(found['state_bytes'], 'B')}")
-    if found["step_time_s"] is not None:
-        said = [f"{name.upper()} {_percent(found[name])}" for name in ("mfu", "hfu")]
-        out.append(f"in a step of {units.text(found['step_time_s'], 's')}: {', '.join(said)} of the matrix unit's peak")
     return out
 
 
+def _utilised(found: Mapping[str, Any]) -> list[str]:
+    if found["step_time_s"] is None:
+        return []
+    said = ", ".join(f"{name.upper()} {_percent(found[name])}" for name in ("mfu", "hfu"))
+    peak = found["peak"] or "a peak that the chip file lacks"
+    return [f"in a step of {units.text(found['step_time_s'], 's')}: {said} of {peak}"]
+
+
 def _percent(share: float | None) -> str:
-    return "? (no rate for a dtype of it)" if share is None else f"{100 * share:.1f} %" + (" (!)" if share > 1 else "")
+    return "?" if share is None else f"{100 * share:.1f} %" + (" (!)" if share > 1 else "")
 
 
 def differences(rows: Sequence[tuple[str, ...]]) -> str:
