@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
+
+from costtrace import doors
 
 Path = tuple[str | int, ...]
 
@@ -28,7 +29,7 @@ class Mark(str):
     __slots__ = ()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Mark) and (str.__eq__(self, other) or not _asked_by_a_cache())
+        return isinstance(other, Mark) and (str.__eq__(self, other) or not doors.asked_by_a_cache())
 
     def __ne__(self, other: object) -> bool:
         return not self == other
@@ -39,23 +40,6 @@ class Mark(str):
     @property
     def path(self) -> tuple[str, ...]:
         return tuple(part for part in str.__str__(self).split("/") if part)
-
-
-CACHES = {"_infer_params": "jax._src.pjit", "_create_jaxpr": "jax._src.lax.control_flow.loops"}
-"""Functions of jax that look for an earlier trace, of jit and of scan. Where jax renames one, siblings that share a
-function share the name of the first; nothing else changes."""
-
-
-def _asked_by_a_cache() -> bool:
-    """Looks at the callers: jax asks for equality only, and does not say for what."""
-    frame: types.FrameType | None = sys._getframe(2)
-    for _ in range(5):
-        if frame is None:
-            return False
-        if CACHES.get(frame.f_code.co_name) == frame.f_globals.get("__name__"):
-            return True
-        frame = frame.f_back
-    return False
 
 
 @dataclass(frozen=True, slots=True)
