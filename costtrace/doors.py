@@ -56,7 +56,7 @@ CACHES = {"_infer_params": "jax._src.pjit", "_create_jaxpr": "jax._src.lax.contr
 
 
 def asked_by_a_cache() -> bool:
-    """True in an __eq__ that jax calls to find an earlier trace, told by its callers: jax does not say what it asks for.
+    """True in an __eq__ that jax calls to find an earlier trace, told by its callers; jax does not say why it asks.
 
     Where jax renames one of them this is never true: modules that share a jitted function share the name of the first
     then, and test_module_change.py says so. Nothing else would change, so nothing is raised.
