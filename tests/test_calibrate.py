@@ -173,6 +173,11 @@ def test_samples_that_disagree_are_refused(small) -> None:
         session(Times(lambda s: (s, 2 * s, 3 * s))).run()
 
 
+def test_trips_that_take_less_than_none_are_refused(small) -> None:
+    with pytest.raises(UsageError, match="so much that more trips took less time"):
+        session(Times(lambda s: (-s,) * 3 if s < 1 else (s,) * 3), noise=1.0).run()
+
+
 def test_noise_that_is_allowed_is_written(small) -> None:
     done = session(Times(lambda s: (s, 2 * s, 3 * s)), noise=0.3).run()
     assert {round(s.timing.spread, 6) for s in done.sampled if s.kind == "copy"} == {(2.5 - 1.5) / 2}

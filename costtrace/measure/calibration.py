@@ -210,10 +210,12 @@ class Session:
         return timing.spread > 2 * self.out.noise or timing.median_s <= 0
 
     def refuse(self, noisy: list[tuple[str, str, tuple[int, ...]]], found: dict[Any, Timing]) -> None:
-        kind, dtype, sizes = max(noisy, key=lambda key: found[key].spread)
+        kind, dtype, sizes = max(noisy, key=lambda key: (found[key].median_s <= 0, found[key].spread))
+        worst = found[kind, dtype, sizes]
+        how = f"by {worst.spread:.0%}" if worst.median_s > 0 else "so much that more trips took less time"
         raise UsageError(
             f"too noisy to write: {len(noisy)} of {len(found)} sizes vary by more than {2 * self.out.noise:.0%}, "
-            f"{kind} {dtype} {'x'.join(map(str, sizes))} by {found[kind, dtype, sizes].spread:.0%}: "
+            f"{kind} {dtype} {'x'.join(map(str, sizes))} {how}: "
             "run it on a quiet machine, or allow more with --noise"
         )
 

@@ -53,7 +53,7 @@ def spread(samples: Sequence[float]) -> float:
     if len(samples) < 2:
         return 0.0
     low, middle, high = statistics.quantiles(samples, n=4, method="inclusive")
-    return (high - low) / middle if middle else 0.0
+    return (high - low) / abs(middle) if middle else 0.0
 
 
 def steady(
