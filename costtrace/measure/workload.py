@@ -85,30 +85,47 @@ def zeros(shape: tuple[int, ...], dtype: str = "float32") -> Any:
     return jnp.asarray(np.zeros(shape, jnp.dtype(dtype)))
 
 
+def _stored(x: Any) -> Any:
+    """How an operand is carried: bfloat16 as whole numbers, since XLA for the CPU widens all of a bfloat16 array to change
+    one element of it."""
+    return np.asarray(x).view("uint16") if x.dtype == jnp.bfloat16 else x
+
+
+def _loaded(x: Any) -> Any:
+    """What `_stored` stands for, in numpy in float64."""
+    if isinstance(x, np.ndarray):
+        return np.asarray(x.view(jnp.bfloat16) if x.dtype == np.uint16 else x, np.float64)
+    return lax.bitcast_convert_type(x, jnp.bfloat16) if x.dtype == jnp.uint16 else x
+
+
 def _touched(x: Any, scalar: Any) -> Any:
-    """x with its first element replaced: no longer the same array to a compiler."""
-    return x.at[(0,) * x.ndim].set((scalar * 0.01).astype(x.dtype))
+    """x, as stored, with its first element replaced in place: no longer the same array to a compiler."""
+    one = lax.reshape(scalar * 0.01, (1,) * x.ndim)
+    one = (
+        lax.bitcast_convert_type(one.astype(jnp.bfloat16), jnp.uint16) if x.dtype == jnp.uint16 else one.astype(x.dtype)
+    )
+    return lax.dynamic_update_slice(x, one, (0,) * x.ndim)
 
 
 def _first(x: Any) -> Any:
-    return x[(0,) * x.ndim]
+    return lax.reshape(lax.slice(x, (0,) * x.ndim, (1,) * x.ndim), ())
 
 
 def _product(dtype: str, left: tuple[int, ...], right: tuple[int, ...], of: Callable[[Any, Any], Any]) -> Workload:
     def body(data: Any, i: Any, carry: Any) -> Any:
         a, b, c = carry
         a, b = _touched(a, _first(c)), _touched(b, _first(c))
-        return a, b, of(a, b)
+        return a, b, of(_loaded(a), _loaded(b))
 
     a, b = random(dtype, *left, seed=1), random(dtype, *right, seed=2)
     c = zeros(jax.eval_shape(of, a, b).shape, dtype)
 
     def expected(data: Any, carry: Any) -> np.ndarray:
-        x, y = (np.asarray(v, np.float64) for v in carry[:2])
+        x, y = (_loaded(np.array(v)) for v in carry[:2])
         x[(0,) * x.ndim] = y[(0,) * y.ndim] = 0
         return _convolved(x, y) if x.ndim == 4 else x @ y
 
-    return Workload((), (a, b, c), body, expected, kernels=3)
+    return Workload((), (_stored(a), _stored(b), c), body, expected, kernels=3)
 
 
 @workload("product")
@@ -149,14 +166,14 @@ def streamed_product(dtype: str, pool: int, m: int, n: int, k: int) -> Workload:
     def body(data: Any, i: Any, carry: Any) -> Any:
         a, c = carry
         a = _touched(a, _first(c))
-        return a, a @ lax.dynamic_index_in_dim(data, i % layers, keepdims=False)
+        return a, _loaded(a) @ lax.dynamic_index_in_dim(data, i % layers, keepdims=False)
 
     def expected(data: Any, carry: Any) -> np.ndarray:
-        a = np.asarray(carry[0], np.float64)
+        a = _loaded(np.array(carry[0]))
         a[0, 0] = 0
         return a @ np.asarray(data[0], np.float64)
 
-    return Workload(weights, (random(dtype, m, k), zeros((m, n), dtype)), body, expected, kernels=2)
+    return Workload(weights, (_stored(random(dtype, m, k)), zeros((m, n), dtype)), body, expected, kernels=2)
 
 
 def _map(dtype: str, shape: tuple[int, ...], f: Callable[[Any], Any], by_numpy: Callable[[Any], Any]) -> Workload:
@@ -262,19 +279,19 @@ def gather(dtype: str, pool: int, rows: int, width: int) -> Workload:
 
 
 def _reduction(f: str, axis: int, dtype: str, rows: int, columns: int) -> Workload:
-    """The operand shifted by a scalar of the last result, which is computed in the same kernel."""
     x = random(dtype, rows, columns)
 
     def body(data: Any, i: Any, carry: Any) -> Any:
-        shifted = data + (carry[0][0] * 1e-9).astype(data.dtype)
-        return (getattr(jnp, f)(shifted.astype("float32"), axis),)
+        x, y = carry
+        x = _touched(x, _first(y))
+        return x, getattr(jnp, f)(_loaded(x).astype("float32"), axis)
 
-    return Workload(
-        x,
-        (zeros((columns if axis == 0 else rows,)),),
-        body,
-        lambda d, c: getattr(np, f)(np.asarray(d, np.float64), axis),
-    )
+    def expected(data: Any, carry: Any) -> np.ndarray:
+        x = _loaded(np.array(carry[0]))
+        x[0, 0] = 0
+        return getattr(np, f)(x, axis)
+
+    return Workload((), (_stored(x), zeros((columns if axis == 0 else rows,))), body, expected, kernels=2)
 
 
 @workload("sum last")
