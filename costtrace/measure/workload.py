@@ -86,7 +86,7 @@ def zeros(shape: tuple[int, ...], dtype: str = "float32") -> Any:
 
 
 def _stored(x: Any) -> Any:
-    """How an operand is carried: bfloat16 as whole numbers, since XLA for the CPU widens all of a bfloat16 array to change
+    """How an operand is carried: bfloat16 as whole numbers, as XLA for the CPU widens all of a bfloat16 array to change
     one element of it."""
     return np.asarray(x).view("uint16") if x.dtype == jnp.bfloat16 else x
 
