@@ -98,7 +98,8 @@ def refused(text: str, step: str = "compile") -> str:
          "it does not fit: the compiler needs 200.00G of 31.25G HBM"),
         (refused("RESOURCE_EXHAUSTED: too big"), "it does not fit on the chip: RESOURCE_EXHAUSTED: too big; shard it"),
         (refused("no such thing.", "topology"), "no topology 'v6e:2x2': no such thing; for one chip leave it out"),
-        (refused("bad\nmore", "version"), "prints what this jax cannot read: bad; run costtrace setup tpu"),
+        (refused("bad\nmore", "version"), "environment is of another version: bad; run costtrace setup tpu"),
+        (refused("JAX TPU support not installed", "topology"), "has no compiler: JAX TPU support not installed; run"),
         (refused("\n INTERNAL: oh.\n trace"), "refused the program while it was compiled: INTERNAL: oh"),
     ],
 )  # fmt: skip

@@ -149,14 +149,15 @@ LOOPED = 0.1
 
 
 def _loops(kernels: list[Timed], kind: str) -> list[Note]:
-    """What a TPU program loses in a loop: copies into the chip's memory are not begun for the next trip."""
+    """That a TPU program's loops are scheduled a trip at a time: what lies on the chip is decided for one trip, and
+    weights are not fetched before it begins. Unrolled the layers are one schedule, with other choices."""
     total = sum(each.all_s for each in kernels)
     looped = sum(each.all_s for each in kernels if each.kernel.repeat > 1 and each.by == COMPILER)
     if kind != "tpu" or not total or looped < LOOPED * total:
         return []
     trips = max(each.kernel.repeat for each in kernels if each.by == COMPILER)
     return [Note("loop", "", f"{100 * looped / total:.0f} % of the compiled time is in loops of up to {trips} trips: "
-                 "weights are fetched within a trip only, so the same layers unrolled may take less")]  # fmt: skip
+                 "each trip is scheduled alone, so the same layers unrolled may take more or less")]  # fmt: skip
 
 
 def row_of(keys: Collection[str]) -> Callable[[str], str]:

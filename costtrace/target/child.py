@@ -67,6 +67,8 @@ def compiled(request: dict[str, Any], folder: Path) -> dict[str, Any]:
     import jax
     from jax import export
 
+    if jax.__version__ != request["jax"]:
+        raise Refused("version", ValueError(f"it has jax {jax.__version__}, the program is of jax {request['jax']}"))
     exported = export.deserialize(bytearray((folder / "program.bin").read_bytes()))
     found = devices(request)
     if len(found) < exported.nr_devices:

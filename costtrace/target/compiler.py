@@ -141,7 +141,7 @@ def _request(q: Question, fields: dict[str, Any]) -> worker.Request:
         q.label or f"{q.program.name} for {q.chip.name}",
         setup.python(q.chip.kind),
         q.program.artifact,
-        fields,
+        {**fields, "jax": setup.jax_version()},
         environment,
         q.chip.kind,
     )

@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,6 +26,8 @@ from costtrace.errors import CosttraceError
 CHILD = Path(__file__).with_name("child.py")
 TIME_LIMIT_S = 3600.0
 POLL_S = 0.05
+LEAST_ROOM = int(units.parse("1 MB", "B"))
+"""With less room on disk a process that died is taken to have died of that."""
 WITHHELD = ("JAX_", "XLA_", "TPU_", "LIBTPU_", "TF_", "CUDA_", "PYTHON")
 """Variables of the user's that would change what is compiled: the child does not get them."""
 
@@ -144,7 +147,10 @@ class _Child:
             answer: dict[str, Any] = json.loads((folder / "result.json").read_text())
         except (OSError, ValueError):
             log = (folder / "log").read_text(errors="replace") if (folder / "log").is_file() else ""
-            raise CompileError(f"{label}: {death(self.process.returncode, log, self.request.setup)}") from None
+            why = death(self.process.returncode, log, self.request.setup)
+            if shutil.disk_usage(folder).free < LEAST_ROOM:
+                why = f"the disk of {folder.parent} is full: make room there, or set TMPDIR to a folder that has some"
+            raise CompileError(f"{label}: {why}") from None
         if "error" in answer:
             raise CompileError(f"{label}: {refusal(answer['error'], self.request)}")
         answer["text"] = (folder / "module.hlo").read_text()
@@ -192,6 +198,7 @@ def death(code: int, log: str, setup: str) -> str:
 
 
 _NOISE = re.compile(r"^([IWE]\d{4} |WARNING: All log|[IW]0000|\d{4}-\d\d-\d\d .*: [IWE] )")
+_MISSING = re.compile(r"not installed|not implemented for|Unable to load|No module named")
 _USED = re.compile(r"Used ([\d.]+\w?) of ([\d.]+\w?) (\w+)")
 
 
@@ -199,10 +206,12 @@ def refusal(error: dict[str, str], request: Request) -> str:
     """A compiler's own error in one line, with what to do."""
     text, step = error["text"], error["step"]
     first = next((line.strip() for line in text.splitlines() if line.strip()), error["type"]).rstrip(".")[:300]
+    if step == "topology" and _MISSING.search(text):
+        return f"its environment has no compiler: {first}; run costtrace setup {request.setup}"
     if step == "topology":
         return f"no topology {request.fields['topology']!r}: {first}; for one chip leave it out, for several see --help"
     if step == "version":
-        return f"its compiler prints what this jax cannot read: {first}; run costtrace setup {request.setup}"
+        return f"its compiler's environment is of another version: {first}; run costtrace setup {request.setup}"
     if found := _USED.search(text):
         return (
             f"it does not fit: the compiler needs {found[1]} of {found[2]} {found[3].upper()}; shard it, "
