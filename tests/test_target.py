@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from costtrace import chip, units
+from costtrace import chip, disk, units
 from costtrace.errors import CosttraceError, UsageError
 from costtrace.target import cache, gpu, setup, tpu, worker
 
@@ -85,6 +87,14 @@ def test_a_death_is_an_error_with_its_reason(child: Any, source: str, message: s
     with pytest.raises(worker.CompileError) as e:
         worker.run([request()])
     assert str(e.value).startswith("block: ") and message in str(e.value) and "\n" not in str(e.value)
+
+
+def test_a_death_on_a_full_disk_is_the_disks(child: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    child("import os; os.abort()")
+    usage = shutil.disk_usage("/")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=worker.LEAST_ROOM - 1))
+    with pytest.raises(worker.CompileError, match=r"^block: the disk of .* is full: make room there, or set TMPDIR"):
+        worker.run([request()])
 
 
 def refused(text: str, step: str = "compile") -> str:
@@ -239,6 +249,20 @@ def _puts(place: Path, n: int) -> None:
     for i in range(3):
         kept.put(f"{n}-{i}", {"text": "y" * 50000, "n": n})
     assert not kept.problems, kept.problems
+
+
+def test_a_folder_of_a_disk_that_is_only_read_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path.chmod(0o755)
+
+    def refuse(path: Any, mode: int) -> None:
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(os, "chmod", refuse)
+    number = errno.EROFS
+    disk.private(tmp_path)
+    number = errno.EPERM
+    with pytest.raises(OSError, match="not permitted"):
+        disk.private(tmp_path)
 
 
 def test_eight_at_once_do_not_harm_it(tmp_path: Path) -> None:
