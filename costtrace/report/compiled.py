@@ -134,7 +134,7 @@ def _banded(doc: Document) -> list[str]:
     """What the bands in a page's headings are."""
     some = {(b["platform"], b["kind"]): b for stage in doc["stages"] if (b := stage["band"])}
     if not some:
-        return wrapped("no band: no time of this kind is published (those that are are of one chip): costtrace validate")
+        return wrapped("no band: no time of this kind is published (all are of one chip): costtrace validate")
     said = "; ".join(f"{b['kind']} on a {b['platform'].upper()} {b['low']:.2f} to {b['high']:.2f} "
                      f"({', '.join(b['rows'])})" for b in some.values())  # fmt: skip
     return wrapped(f"band: measured times were, of predictions (costtrace validate): {said}")
