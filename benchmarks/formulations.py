@@ -16,11 +16,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from costtrace import chip
+from costtrace import chip, model
 from costtrace.evidence.compiled import compiled
 from costtrace.target import compiler, program
 
-sa3 = importlib.import_module("costtrace.models_spec.sa3")
+sa3 = importlib.import_module(model.find("sa3").stages.__module__)
 FLOAT, HEADS, WIDTH, GROUP = jnp.float32, 24, 64, 17
 DIT = jax.ShapeDtypeStruct((1, 1422, HEADS, WIDTH), "bfloat16")
 DECODER = jax.ShapeDtypeStruct((1, 1, 23086, HEADS, WIDTH), "bfloat16")
