@@ -71,10 +71,11 @@ class On:
     @property
     def bytes_per_s(self) -> float | None:
         """Of memory, as measured."""
-        if self.rates is None or self.rates.hbm_bytes_per_s is None:
+        found = None if self.rates is None else self.rates.hbm_bytes_per_s
+        if self.rates is None or found is None:
             return None
-        share = self.rates.efficiency("hbm") if self.shares else None
-        return self.rates.hbm_bytes_per_s.value * (share.value if share else 1.0)
+        share = self.rates.efficiency("hbm") if self.shares and found.tag != "M" else None
+        return found.value * (share.value if share else 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +172,10 @@ def compared(subjects: Sequence[Subject], recordings: Sequence[Recording], on: O
             _there(by_name, stage, timed.scope, recording)
             each.setdefault((stage, timed.scope), []).append(timed)
     out = Comparison(notes=list(dict.fromkeys(note for recording in recordings for note in recording.notes)))
+    chip = on.rates or on.datasheet
+    for recording in recordings:
+        if chip is not None and recording.platform not in (None, chip.kind):
+            out.notes.append(f"{recording.place} was measured on a {recording.platform}, {chip.name} is a {chip.kind}")
     aware: dict[str, shape.ShapeAware] = {}
     for subject in subjects:
         if on.calibrated and on.rates is not None and any(stage == subject.job.name for stage, _ in each):

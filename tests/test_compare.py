@@ -14,7 +14,7 @@ from traced_toy import toy
 import costtrace.cli as cli
 from costtrace import chip, compare, roofline, shape
 from costtrace.errors import FormatError, UsageError
-from costtrace.evidence import recording, xplane
+from costtrace.evidence import measured, recording, xplane
 from costtrace.evidence.compiled import Part
 from costtrace.evidence.recording import Recording, Timed
 from costtrace.measure import job
@@ -58,7 +58,7 @@ def test_a_trace_without_run_ids_ran_as_often_as_its_rarest_op() -> None:
 def test_a_trace_holds_its_hlo_and_every_op_lands_in_one_scope(toys: list[job.Job]) -> None:
     (spans,) = xplane.spans(TRACE).values()
     assert spans.module == "jit_toy" and spans.runs == 3
-    one = xplane.joined(spans, xplane.modules(TRACE), toys[0].profile.by_scope)
+    one = xplane.joined(spans, xplane.modules(TRACE, ["jit_toy"]), toys[0].profile.by_scope)
     assert set(one.by_scope) == {"block/up", "block/norm", "block/down", "out", xplane.REST}
     assert one.op_s == pytest.approx(spans.op_s / 3)
     assert one.named == pytest.approx(1 - one.by_scope[xplane.REST] / one.op_s) and one.named > 0.95
@@ -95,7 +95,8 @@ def test_hlo_beside_a_trace_is_read(tmp_path: Path) -> None:
     text = "HloModule jit_f, is_scheduled=true\n\nENTRY main {\n  ROOT a = f32[2] parameter(0)\n}\n"
     (tmp_path / "jit_f.hlo").write_text(text)
     (tmp_path / "x.xplane.pb").write_bytes(b"")
-    assert list(xplane.modules(tmp_path / "x.xplane.pb")) == ["jit_f"]
+    assert list(xplane.modules(tmp_path / "x.xplane.pb", ["jit_f"])) == ["jit_f"]
+    assert xplane.modules(tmp_path / "x.xplane.pb", ["jit_g"]) == {}
 
 
 # -- plain files
@@ -135,6 +136,17 @@ def test_files_that_are_no_measurement(tmp_path: Path, name: str, text: str, mes
     with pytest.raises(FormatError) as e:
         recording.read(tmp_path / name)
     assert message in str(e.value) and name in str(e.value)
+
+
+def test_published_rows_are_those_of_the_model_and_the_chip() -> None:
+    path = measured.folder() / "klein.toml"
+    found = recording.read(path, "klein", "l4")
+    assert found is not None and (found.model, found.chip, found.config) == ("klein", "l4", {"res": "512x512"})
+    assert [(row.stage, row.seconds) for row in found.rows] == [("dit", 0.3502), ("text", 0.3189), ("vae", 0.1339)]
+    with pytest.raises(UsageError, match="has rows on v6e, l4: name one with --chip"):
+        recording.read(path, "klein")
+    with pytest.raises(FormatError, match="no row of sa3 on any chip: it has klein on v6e, klein on l4"):
+        recording.read(path, "sa3")
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
@@ -205,7 +217,7 @@ def test_a_part_timed_apart_has_a_dispatch_a_run(toys: list[job.Job], tmp_path: 
 
 def test_hardware_and_fusion_where_a_chip_has_measured_shares(toys: list[job.Job], tmp_path: Path) -> None:
     shares = number("efficiency.float32", "50 %") + number("efficiency.hbm", "80 %")
-    on = compare.On.of(loaded(tmp_path, HEAD + RATES + shares))
+    on = compare.On.of(loaded(tmp_path, HEAD + RATES.replace('"M"', '"S"') + shares))
     cost = toys[0].profile.total
     (row,) = compare.compared([compare.Subject(toys[0])], recorded(Timed("toy", "", 1.0)), on).rows
     floor_s = max(cost.matmul_flops / 100e9, cost.bytes_fused / 10e9)
@@ -229,7 +241,7 @@ def test_what_is_below_its_floor_is_said_with_what_may_be_the_reason(toys: list[
     doc = found.document({"schema": "costtrace/1", "costtrace": "0", "model": "toy", "config": {}, "chip": "v6e",
                           "datasheet": None, "measured": ["here"]})  # fmt: skip
     jsonschema.validate(doc, SCHEMAS["compare"])
-    assert "BELOW ITS FLOOR: toy . took less" in report.printed(doc, "text")
+    assert "BELOW ITS FLOOR: toy. Before one of them is an error: hoisting" in report.printed(doc, "text")
     assert json.loads(report.printed(doc, "json")) == doc
     assert report.printed(doc, "csv").splitlines()[0].startswith("stage,scope,measured_s,floor_s")
 
@@ -280,13 +292,14 @@ def test_compare_reads_what_measure_wrote(tmp_path: Path, capsys: pytest.Capture
     stage = {"name": "dit", "measured_s": 0.5, "spread": 0.1, "finite": True, "parts": [part],
              "loop": {"steps": 4, "scanned_s": 1.6}}  # fmt: skip
     config = {"res": [256, 256], "steps": 4, "text_tokens": 512, "batch": 1, "dtype": "bfloat16", "scale": 0.125}
-    doc = {"model": "klein", "config": config, "device": {}, "stages": [stage]}
+    doc = {"model": "klein", "config": config, "device": {"platform": "cpu"}, "stages": [stage]}
     (tmp_path / "m.json").write_text(json.dumps(doc))
     words = ["compare", "klein", "--scale", "0.125", "--res", "256x256", "--measured", str(tmp_path / "m.json")]
     assert cli.main([*words, "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     jsonschema.validate(found, SCHEMAS["compare"])
     whole, final = found["rows"]
+    assert found["notes"] == [f"{tmp_path / 'm.json'} was measured on a cpu, v6e is a tpu"]
     assert (whole["stage"], whole["scope"], final["scope"]) == ("dit", ".", "final")
     assert whole["gap"]["dispatch"] == pytest.approx((0.5 - 1.6 / 4) / (0.5 - whole["floor_s"]))
     assert cli.main(words) == 0 and "dit" in capsys.readouterr().out

@@ -10,7 +10,7 @@ import click
 
 from costtrace import model
 from costtrace.cli import compiled
-from costtrace.cli.audit import option_of
+from costtrace.cli.permodel import option_of
 from costtrace.cli.waiting import working
 from costtrace.errors import UsageError
 from costtrace.report.output import FORMATS

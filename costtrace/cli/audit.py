@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
 import click
 
 from costtrace import model
-from costtrace.cli import compiled
+from costtrace.cli import compiled, permodel
 from costtrace.errors import UsageError
 from costtrace.report.output import FORMATS
 
@@ -50,31 +51,15 @@ OWN: tuple[click.Option, ...] = (
 
 def command_of(name: str) -> click.Command:
     """The audit of one model, with the model's own options."""
-    found = model.find(name)
-    if clash := sorted({option.name for option in OWN if option.name} & found.options().keys()):
-        raise UsageError(f"model {found.name}: its option {clash[0]!r} is audit's own: give the field another name")
-    own = [option_of(field) for field in found.options().values()]
-
-    def callback(**options: Any) -> None:
-        config = found.configure(**{key: options.pop(key) for key in found.options()})
-        if getattr(config, "scale", 1.0) != 1.0:
-            raise UsageError(f"audit {name} --scale {config.scale}: claims are of the whole model: leave --scale out")
-        _run(name, found, config, options)
-
-    return click.Command(name, params=[*own, *OWN], callback=callback, help=f"Audit of {name}: {found.title}")
-
-
-def option_of(field: Any) -> click.Option:
-    """A field of a model's config as an option."""
-    flag = f"--{field.name.replace('_', '-')}"
-    said = f"{field.metadata['help']}  [default: {field.default}]"
-    return click.Option([flag, field.name], metavar=field.metadata["metavar"], help=said)
+    return permodel.command_of(name, OWN, functools.partial(_run, name), "audit")
 
 
 def _run(name: str, found: model.Model, config: Any, options: dict[str, Any]) -> None:
     from costtrace import audit, checkpoint, claim
     from costtrace.report import audit as report
 
+    if getattr(config, "scale", 1.0) != 1.0:
+        raise UsageError(f"audit {name} --scale {config.scale}: claims are of the whole model: leave --scale out")
     claims = claim.load(options["claims"]) if options["claims"] else claim.find(name)
     wanted = audit.verdicts(options["fail_on"])
     files = [_stage_and_file(given) for given in options["checkpoint"]]
@@ -99,25 +84,6 @@ def _stage_and_file(given: str) -> tuple[str, str]:
     return stage, file
 
 
-class Audits(click.Group):
-    """A command for every model, and for every path of a model's file."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(model.names())
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return command_of(cmd_name)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section(
-            "Models (costtrace audit MODEL --help shows its options), or the path of a model's file"
-        ):
-            formatter.write_dl(sorted(model.names().items()))
-
-
-command = Audits(
-    "audit",
-    help="Hand counts, XLA and checkpoints, held against the program row by row.",
-    subcommand_metavar="MODEL [OPTIONS]",
-    no_args_is_help=False,
+command = permodel.PerModel(
+    "audit", command_of, help="Hand counts, XLA and checkpoints, held against the program row by row."
 )

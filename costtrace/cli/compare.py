@@ -61,14 +61,16 @@ def _run(
     from costtrace.report import compare as report
     from costtrace.report.document import preamble
 
-    jobs = chosen(jobs, options)
-    some = []
+    jobs, some = chosen(jobs, options), []
+    asked = chip.load(options["chip"]) if options["chip"] else None
     for text in options["measured"]:
         path = Path(text)
-        one = recording.read(path) or xplane.recording(path, jobs, options["depth"])
+        one = recording.read(path, name, asked.name if asked else None) or xplane.recording(
+            path, jobs, options["depth"]
+        )
         compare.checked(one, name, config, None if one.config is None else given(one.config))
         some.append(one)
-    on = chip.load(options["chip"] or next((one.chip for one in some if one.chip), "v6e"))
+    on = asked or chip.load(next((one.chip for one in some if one.chip), "v6e"))
     paper = chip.load(options["datasheet"]) if options["datasheet"] else None
     compiled = _compiled(made, paper or on) if options["compiled"] else {}
     subjects = [compare.Subject(each, compiled.get(each.name)) for each in jobs]

@@ -9,8 +9,8 @@ import click
 
 from costtrace import model
 from costtrace.cli import files
-from costtrace.cli.audit import option_of
 from costtrace.cli.number import Number
+from costtrace.cli.permodel import option_of
 from costtrace.errors import UsageError
 from costtrace.report.output import FORMATS
 

@@ -40,18 +40,20 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """All rows of one file. `config` and `chip`: of what, where the file says it."""
+    """All rows of one file. `config`, `chip` and `platform` (cpu, gpu, tpu): of what, where the file says it."""
 
     place: str
     rows: list[Timed]
     model: str | None = None
     config: Mapping[str, Any] | None = None
     chip: str | None = None
+    platform: str | None = None
     notes: list[str] = field(default_factory=list)
 
 
-def read(path: Path) -> Recording | None:
-    """The recording in a file; None where it is a profiler's trace, which is read with the program (see xplane.py).
+def read(path: Path, model: str | None = None, chip: str | None = None) -> Recording | None:
+    """The recording in a file; of published rows those of the model and the chip, where these are given. None where it
+    is a profiler's trace, which is read with the program (see xplane.py).
 
     Raises UsageError where there is no such file, FormatError where it is none of FORMS or holds no number above zero.
     """
@@ -64,26 +66,28 @@ def read(path: Path) -> Recording | None:
     except UnicodeDecodeError:
         raise FormatError(f"{path} is no text: give {FORMS}") from None
     if path.suffix == ".toml":
-        rows = published.load(path)
-        return of_published(rows, str(path))
+        return _published(published.load(path), str(path), model, chip)
     found = _json(text, path) if path.suffix == ".json" else _csv(text, path)
     if not found.rows:
         raise FormatError(f"{path} has no row: give {FORMS}")
     return found
 
 
-def of_published(rows: list[published.Measurement], place: str) -> Recording:
-    """Published rows; they must be of one model, configuration and chip."""
-    kinds = {(row.model, json.dumps(row.config, sort_keys=True), row.chip) for row in rows}
-    if len(kinds) > 1:
-        said = "; ".join(f"{model} on {chip}" for model, _, chip in sorted(kinds))
-        raise FormatError(
-            f"{place} has rows of several models or chips ({said}): costtrace compare --published shows all"
+def _published(rows: list[published.Measurement], place: str, model: str | None, chip: str | None) -> Recording:
+    """Raises FormatError where there is no such row, UsageError where several chips or configurations are left."""
+    some = [row for row in rows if model in (None, row.model) and chip in (None, row.chip)]
+    if not some:
+        have = ", ".join(dict.fromkeys(f"{row.model} on {row.chip}" for row in rows))
+        raise FormatError(f"{place} has no row of {model or 'it'} on {chip or 'any chip'}: it has {have or 'none'}")
+    if len(chips := dict.fromkeys(row.chip for row in some)) > 1:
+        raise UsageError(f"{place} has rows on {', '.join(chips)}: name one with --chip")
+    if len({json.dumps(row.config, sort_keys=True) for row in some}) > 1:
+        raise UsageError(
+            f"{place} has rows of several configurations on {some[0].chip}: keep one in a file of your own"
         )
-    first = rows[0]
-    return Recording(
-        place, [Timed(row.stage, "", row.measured_s) for row in rows], first.model, first.config, first.chip
-    )
+    first = some[0]
+    timed = [Timed(row.stage, "", row.measured_s) for row in some]
+    return Recording(place, timed, first.model, first.config, first.chip)
 
 
 def _json(text: str, path: Path) -> Recording:
@@ -142,6 +146,6 @@ def _measured(data: dict[str, Any], path: Path) -> Recording:
                 rows.append(Timed(name, part["scope"], seconds, part["runs"], part["spread"]))
             if not stage["finite"]:
                 notes.append(f"{name}: its results held what is no finite number when it was measured")
-        return Recording(str(path), rows, data["model"], data["config"], None, notes)
+        return Recording(str(path), rows, data["model"], data["config"], None, data["device"]["platform"], notes)
     except (KeyError, TypeError) as e:
         raise FormatError(f"{path}: not a whole document of costtrace measure (no {e}): measure again") from None

@@ -5,7 +5,9 @@ are its own, without those inside it.
 
 from __future__ import annotations
 
+import contextlib
 import re
+import warnings
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +31,8 @@ REST = "(rest)"
 """The one row of what no scope of the program has: the loops' own control, copies and casts of the compiler."""
 SECOND = 1e-9
 """Of a nanosecond, the unit of a trace."""
+NUMBER = re.compile(r"\(\d+\)$")
+"""What a trace puts behind a module's name."""
 _INSTRUCTION = re.compile(r"%([\w.-]+) = ")
 
 
@@ -44,7 +48,7 @@ class Spans:
 
     @property
     def module(self) -> str:
-        return re.sub(r"\(\d+\)$", "", self.name)
+        return NUMBER.sub("", self.name)
 
     @property
     def op_s(self) -> float:
@@ -84,14 +88,16 @@ def spans(path: Path) -> dict[str, Spans]:
     from jax.profiler import ProfileData
 
     try:
-        planes = list(ProfileData.from_file(str(path)).planes)
+        data = ProfileData.from_file(str(path))  # what it gives out lives as long as it does
     except (RuntimeError, ValueError, OSError) as e:
         said = str(e).partition("\n")[0]
         raise FormatError(f"{path}: no profiler trace ({said}): give a *{SUFFIX} of jax.profiler.trace") from None
     out: dict[str, Spans] = {}
-    for plane in planes:
-        for line in plane.lines:
-            _line(_events(line), out)
+    with warnings.catch_warnings():  # jaxlib 0.12's own, for a type of its events; raised there it ends the process
+        warnings.simplefilter("ignore", DeprecationWarning)
+        for plane in data.planes:
+            for line in plane.lines:
+                _line(_events(line), out)
     if not out:
         raise FormatError(f"{path}: no op of a compiled program in it: trace calls of a jitted function, waited for")
     return out
@@ -133,19 +139,18 @@ def _line(events: list[tuple[float, float, str, str, str]], out: dict[str, Spans
         own.windows[run] = (min(first, start * SECOND), max(last, end * SECOND))
 
 
-def modules(path: Path) -> dict[str, Module]:
+def modules(path: Path, wanted: Collection[str]) -> dict[str, Module]:
     """{"jit_f(6)": HLO module} of what a trace holds, and {name: module} of the *.hlo files in its folder or above,
-    which `costtrace measure --trace` saves. A module that cannot be read is left out."""
+    which `costtrace measure --trace` saves; of the `wanted` names. A module that cannot be read is left out."""
     out: dict[str, Module] = {}
     for folder in (path.parent, *list(path.parents)[1:4]):
         for file in sorted(folder.glob("*.hlo")):
-            module = parsed(file.read_text(encoding="utf-8"))
-            out.setdefault(module.name, module)
+            if file.stem in wanted:
+                out.setdefault(file.stem, parsed(file.read_text(encoding="utf-8")))
     for name, data in _protos(path.read_bytes()):
-        try:
-            out[name] = parsed(dump.text_of(data, path))
-        except FormatError:
-            continue
+        if NUMBER.sub("", name) in wanted:
+            with contextlib.suppress(FormatError):
+                out[name] = parsed(dump.text_of(data, path))
     return out
 
 
@@ -185,7 +190,9 @@ def recording(path: Path, jobs: Sequence[Job], depth: int | None) -> Recording:
         for job in jobs:
             mine = [some for some in found.values() if some.module == f"jit_{job.name}"]
             if mine:
-                one = joined(max(mine, key=lambda some: some.op_s), modules(file), job.profile.by_scope)
+                one = joined(
+                    max(mine, key=lambda some: some.op_s), modules(file, (mine[0].module,)), job.profile.by_scope
+                )
                 rows[job.name], notes[job.name] = _timed(one, job, depth), _said(one, job.name)
     if not rows:
         wanted = ", ".join(f"jit_{job.name}" for job in jobs)

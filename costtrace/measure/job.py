@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from costtrace import model
+from costtrace.arguments import closed_over
 from costtrace.core import Trace
 from costtrace.profiler import folded
 from costtrace.summary import Profile
@@ -56,4 +57,5 @@ def of_model(found: model.Model, config: Any) -> list[Job]:
 def of_function(fn: Callable[..., Any], args: tuple[Any, ...], trips: Mapping[str, int] | None = None) -> list[Job]:
     """A function as the one stage."""
     made = trace(fn, *args, trips=trips)
-    return [Job(made.name, 1, fn, args, made, folded(made), DEEPEST)]
+    run, arrays = closed_over(fn, args, None)  # Python values among the arguments stay what they are
+    return [Job(made.name, 1, run, tuple(arrays), made, folded(made), DEEPEST)]

@@ -42,10 +42,7 @@ def printed(doc: Document, form: str) -> str:
         columns = (*columns[:2], *gaps)
         some = [row for row in doc["rows"] if any(share is not None for share in row["gap"].values())]
         out += [table.text(Table(columns, [_cells(row, columns) for row in some])), ""]
-    for row in doc["rows"]:
-        if row["below"]:
-            out += wrapped(f"BELOW ITS FLOOR: {row['stage']} {row['scope']} took less than the floor; before it is an "
-                           f"error: {row['below']}")  # fmt: skip
+    out += [line for text in _below(doc) for line in wrapped(text)]
     out += [line for text in _errors(doc) for line in wrapped(text)]
     out += [line for text in doc["notes"] for line in wrapped(f"note: {text}")]
     return "\n".join([*out, *wrapped(LEGEND)])
@@ -101,6 +98,18 @@ def _cells(row: Document, columns: tuple[Column, ...]) -> list[Any]:
     low, high = min(row["runs_s"]), max(row["runs_s"])
     more["runs"] = f"{100 * low / row['measured_s'] - 100:+.0f} {100 * high / row['measured_s'] - 100:+.0f} %"
     return [more[c.key] if c.key in more else row[c.key] for c in columns]
+
+
+def _below(doc: Document) -> list[str]:
+    """A line for the stages and scopes that are below their floor, by what may be the reason."""
+    by_reason: dict[str, list[str]] = {}
+    for row in doc["rows"]:
+        if row["below"]:
+            name = row["stage"] if row["scope"] == "." else f"{row['stage']} {row['scope']}"
+            by_reason.setdefault(row["below"], []).append(name)
+    floor = "ITS FLOOR" if any(row["floor_s"] is not None for row in doc["rows"]) else "ITS FLOOR AT MEASURED RATES"
+    said = {why: ", ".join(names) for why, names in by_reason.items()}
+    return [f"BELOW {floor}: {names}. Before one of them is an error: {why}" for why, names in said.items()]
 
 
 def _errors(doc: Document) -> list[str]:
