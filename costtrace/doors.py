@@ -8,6 +8,8 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+from costtrace.core import BACKWARD, RECOMPUTE
+
 CUDNN = "jax._src.cudnn.fused_attention_stablehlo"
 
 
@@ -69,3 +71,14 @@ def asked_by_a_cache() -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def of_phase(phase: str) -> contextlib.AbstractContextManager[Any]:
+    """While open, what jax traces carries the mark that its own gradient leaves on that phase. The recompute's is a
+    scope; the backward pass's has no public door, and where the private one has moved a backward pass is forward."""
+    import jax
+
+    if phase == RECOMPUTE:
+        return jax.named_scope("rematted_computation")
+    transform: Any = getattr(sys.modules.get("jax._src.source_info_util"), "transform_name_stack", None)
+    return transform("transpose") if phase == BACKWARD and transform is not None else contextlib.nullcontext()

@@ -99,7 +99,7 @@ def artifact(folder: Path, fn: Callable[..., Any], args: tuple[Any, ...]) -> str
 
 @pytest.mark.parametrize(("fn", "args", "same"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
 def test_an_artifact_costs_what_its_function_costs(tmp_path: Path, fn: Any, args: Any, same: bool) -> None:
-    program, given = exported.opened(artifact(tmp_path, fn, args))
+    program, given, _ = exported.opened(artifact(tmp_path, fn, args))
     found, function = costtrace.profile(program, *given), costtrace.profile(fn, *args)
     assert found.name == function.name
     assert found.total.matmul_flops == function.total.matmul_flops
@@ -119,7 +119,7 @@ def test_an_artifact_costs_what_its_function_costs(tmp_path: Path, fn: Any, args
 def test_symbolic_sizes_are_filled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     b, t = export.symbolic_shape("b, t")
     path = artifact(tmp_path, lambda x, w: jax.nn.gelu(x @ w), (S((b, t, 16), "float32"), W))
-    fn, args = exported.opened(path, {"b": 3, "t": 5})
+    fn, args, _ = exported.opened(path, {"b": 3, "t": 5})
     assert args[0].shape == (3, 5, 16)
     assert costtrace.profile(fn, *args).total.matmul_flops == 2 * 3 * 5 * 16 * 16
     with pytest.raises(ShapeError, match=r"symbolic dimension 't' has no value"):
@@ -136,7 +136,7 @@ def test_trees_and_keywords_keep_their_place(tmp_path: Path) -> None:
 
     path = tmp_path / "tree.bin"
     path.write_bytes(export.export(jax.jit(fn))({"w": W, "unused": X}, x=X).serialize())
-    program, args = exported.opened(str(path))
+    program, args, _ = exported.opened(str(path))
     found = costtrace.profile(program, *args)
     assert found.parameters == 16 * 16 + 8 * 16
     assert found.weights()["w"].matmul_flops == found.total.matmul_flops == 2 * 8 * 16 * 16
@@ -149,7 +149,7 @@ def test_a_klein_stage_is_the_same_as_an_artifact(tmp_path: Path, name: str) -> 
     found = model.find("klein")
     stage = next(s for s in found.stages(found.configure(res="256x256")) if s.name == name)
     fn, args = model.bind(stage)
-    program, given = exported.opened(artifact(tmp_path, fn, args))
+    program, given, _ = exported.opened(artifact(tmp_path, fn, args))
     one, two = costtrace.profile(fn, *args, weights=0), costtrace.profile(program, *given, weights=0)
     assert one.total.matmul_flops == two.total.matmul_flops
     assert one.total.bytes_fused == two.total.bytes_fused
@@ -173,6 +173,6 @@ def test_what_is_no_artifact(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_what_cannot_be_read_says_so(tmp_path: Path) -> None:
-    program, args = exported.opened(artifact(tmp_path, jnp.linalg.eigvalsh, (W,)))
+    program, args, _ = exported.opened(artifact(tmp_path, jnp.linalg.eigvalsh, (W,)))
     with pytest.raises(TraceError, match=r"the artifact's custom-call '.*' cannot be read: profile its function"):
         costtrace.profile(program, *args)

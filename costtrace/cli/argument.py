@@ -75,10 +75,12 @@ def sizes(texts: Iterable[str]) -> list[str]:
 
 def pairs(option: str, texts: tuple[str, ...]) -> dict[str, int]:
     """{'b': 7} for --dim b=7, {'decode/loop': 40} for --trips decode/loop=40. Raises UsageError for anything else."""
-    out = {}
+    out: dict[str, int] = {}
     for text in texts:
         name, _, number = text.rpartition("=")
         if not name or not number.isdecimal():
             raise UsageError(f"{option} {text!r}: write {option} NAME=NUMBER")
+        if out.get(name, int(number)) != int(number):
+            raise UsageError(f"{option} {name} is given twice, as {out[name]} and {number}: give it once")
         out[name] = int(number)
     return out

@@ -53,10 +53,18 @@ def function(target: str) -> tuple[Callable[..., Any], ModuleType]:
     """(the function, its module) of FILE.py:FUNCTION or MODULE:FUNCTION; a flax or equinox module or a haiku transform
     may stand for a function. Raises UsageError and TraceError."""
     place, colon, name = target.rpartition(":")
+    if not colon and _is_path(target) and not Path(target).is_file():
+        raise UsageError(f"no file {target}: give FILE.py:FUNCTION, a jax.export artifact or an HLO dump")
     if not colon or not name:
         raise UsageError(f"{target}: name the function too, as in {target.rstrip(':')}:forward")
     found = module(place)
     return member(found, place, name), found
+
+
+def _is_path(target: str) -> bool:
+    """True for model.py, runs/a and a.bin; False for a dotted name that starts at a package."""
+    first = target.partition(".")[0]
+    return "/" in target or (first != target and (target.endswith(".py") or importlib.util.find_spec(first) is None))
 
 
 def arguments(found: ModuleType, target: str, maker: str) -> tuple[Any, ...]:

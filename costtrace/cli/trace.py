@@ -13,7 +13,7 @@ from costtrace.cli import argument, compiled, files, sharded, source, strategies
 from costtrace.cli.argument import Array
 from costtrace.cli.number import Number
 from costtrace.cli.shared import OPTIONS, Run, show
-from costtrace.core import Note
+from costtrace.core import MODELLED, Note
 from costtrace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def callback(
     costtrace trace model.py:forward --arg 'x=bf16[1024,3072]' --arg 'w=bf16[3072,9216]'
     """
     from costtrace.profiler import profile  # numpy and the rules, which --help does not need
+    from costtrace.summary import worst
 
     many = strategies.wanted(options)
     if many:
@@ -93,6 +94,8 @@ def callback(
         return
     made = profile(fn, *args, jit=jit, trips=loops, weights=where, strict=options["strict"])
     made.notes.extend(notes)
+    if any(note.kind == "dense" for note in notes):
+        made.status = worst((made.status, MODELLED))
 
     def programs(platform: str) -> list[Program]:
         from costtrace.target.program import lowered
@@ -141,8 +144,8 @@ def _artifact(target: str, dim: tuple[str, ...]) -> tuple[Any, tuple[Any, ...], 
     """The same of a jax.export artifact, with a note that it is read as lowered."""
     from costtrace.evidence import exported
 
-    fn, args = exported.opened(target, argument.pairs("--dim", dim))
-    return fn, args, {"artifact": target, **({"dims": ",".join(dim)} if dim else {})}, [exported.LOWERED]
+    fn, args, notes = exported.opened(target, argument.pairs("--dim", dim))
+    return fn, args, {"artifact": target, **({"dims": ",".join(dim)} if dim else {})}, notes
 
 
 def _nothing(profile: Profile, chip: Chip) -> dict[str, Any]:

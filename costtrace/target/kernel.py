@@ -82,7 +82,7 @@ class _Walk:
 
     def body(self, computation: Computation, repeat: int, above: str, loop: dict[str, Computation]) -> None:
         for i in computation:
-            path = _joined(above, i.op_name)
+            path = opname.joined(above, i.op_name)
             if i.opcode == "while":
                 n = trips(self.module, computation, i)
                 if n is None:
@@ -99,7 +99,7 @@ class _Walk:
                 self.body(test, repeat * (n + 1), above, {})
                 self.body(inner, repeat * n, above, {"body": inner})
             elif i.opcode == "conditional":
-                self.branch(i, repeat, path)
+                self.branch(i, repeat, above)
             elif i.opcode == "call":
                 self.body(self.module.computations[i.called("to_apply")[0]], repeat, path, {})
             elif not traffic.free(i) and not _for_the_next_run(computation, i):
@@ -117,7 +117,7 @@ class _Walk:
             self.out.notes.append(
                 Note(
                     "branch",
-                    opname.scope_of(above),
+                    opname.scope_of(opname.joined(above, i.op_name)),
                     f"a compiled branch depends on data: its dearest of {len(arms)} arms is counted",
                 )
             )
@@ -130,7 +130,7 @@ class _Walk:
         if id(i) not in self.works:
             self.works[id(i)] = work.of(self.module, computation, i), traffic.of(self.module, computation, i)
         name, by = self.named(computation, i, loop)
-        self.out.all.append(Kernel(i, computation, _joined(above, name), by, repeat, *self.works[id(i)]))
+        self.out.all.append(Kernel(i, computation, opname.joined(above, name), by, repeat, *self.works[id(i)]))
 
     def named(self, computation: Computation, i: Instruction, loop: dict[str, Computation]) -> tuple[str, str]:
         """(op_name, by which rule)."""
@@ -219,14 +219,6 @@ def _for_the_next_run(computation: Computation, i: Instruction) -> bool:
     if i.opcode != "copy-start" or not waiting or any(u.opcode != "copy-done" for u in waiting):
         return False
     return not any(computation.users.get(u.name) or u.name == computation.root for u in waiting)
-
-
-def _joined(above: str, name: str) -> str:
-    """A name as the entry would say it: one that is relative to its call gets the caller's before it."""
-    if not above or not name or name.startswith(above):
-        return name or above
-    root = opname.split(above)[0]
-    return name if name.startswith(f"{root}/") else f"{above}/{name}"
 
 
 def _price(arm: Kernels) -> tuple[int, int]:

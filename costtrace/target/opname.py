@@ -6,6 +6,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
+from costtrace.core import BACKWARD, FORWARD, RECOMPUTE
+
 COMPILER = "(compiler)"
 """The row of kernels that no rule gives to a scope."""
 
@@ -15,6 +17,8 @@ _ADDED = re.compile(
     r"rematted_computation|branch_\d+_fun|custom_jvp_call|custom_vjp_call|custom_vjp_call_jaxpr|custom_lin|xla_call|"
     r"[\w. ]*(?:,[\w. ]*)*->[\w. ]*|)$"
 )
+_AGAIN = re.compile(r"transpose\((?!\w+\()")
+_TRANSPOSED = re.compile(r"(?:\w+\()*transpose\(")
 _EXPORTED = "call_exported/"
 
 
@@ -31,9 +35,17 @@ def split(path: str) -> list[str]:
 
 def plain(path: str) -> str:
     """The name without what an exported program's caller puts before it; of names merged as x/(a:b) the first."""
-    path = path.rpartition(_EXPORTED)[2] if _EXPORTED in path else path.removesuffix("/call_exported")
+    path = path.partition(_EXPORTED)[2] if _EXPORTED in path else path.removesuffix("/call_exported")
     at = path.find("/(")
     return path if at < 0 else f"{path[:at]}/{path[at + 2 :].partition(':')[0].removesuffix(')')}"
+
+
+def joined(above: str, name: str) -> str:
+    """A name as the program's entry would say it: one that is relative to its call gets the caller's, `above`, before
+    it. (jax names the operations of a function that it lowers once from that function down.)"""
+    if not above or not name or name.startswith(above):
+        return name or above
+    return name if name.startswith(f"{split(plain(above))[0]}/") else f"{above}/{name}"
 
 
 def components(path: str) -> list[str]:
@@ -46,13 +58,34 @@ def components(path: str) -> list[str]:
     return out
 
 
+def _once(path: str) -> list[str]:
+    """The scopes of a name. jax says those around a derivative of one's own twice: f/transpose(f)/jvp(own)."""
+    out: list[str] = []
+    parts = split(plain(path))
+    for k, part in enumerate(parts[:-1]):
+        if _AGAIN.match(part) and out and _scopes(parts[k:])[: len(out)] == out:
+            return out + _scopes(parts[k:])[len(out) :]
+        out += _scopes([part, ""])
+    return out
+
+
+def _scopes(parts: list[str]) -> list[str]:
+    return [name for name in components("/".join(parts)) if not _ADDED.match(name)]
+
+
+def phase_of(path: str) -> str:
+    """Forward, backward or recompute, by the marks of jax's gradient."""
+    if "rematted_computation" in split(path):
+        return RECOMPUTE
+    return BACKWARD if any(_TRANSPOSED.match(part) for part in split(path)) else FORWARD
+
+
 def scope_of(path: str, known: Collection[str] | None = None) -> str:
     """The scope path of an op_name, '' outside every scope. `known`: the scopes that there are."""
-    names = components(path)
     if known is None:
-        return "/".join(name for name in names if not _ADDED.match(name))
+        return "/".join(_once(path))
     at = ""
-    for name in names:
+    for name in components(path):
         deeper = f"{at}/{name}" if at else name
         if deeper in known:
             at = deeper

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from costtrace.errors import TraceError
 from costtrace.target.hlo import Instruction, Shape
 
 Translation = Callable[[Instruction, list[Any], Callable[..., Any]], Any]
@@ -93,6 +94,16 @@ def _dot(i: Instruction, given: list[Any], inner: Any) -> Any:
     return _lax().dot_general(*given, (contract, batch), preferred_element_type=_dtype(i))
 
 
+def _ragged_dot(i: Instruction, given: list[Any], inner: Any) -> Any:
+    sides = [
+        tuple(numbers(i, f"{side}_{key}") for side in ("lhs", "rhs")) for key in ("contracting_dims", "batch_dims")
+    ]
+    names = _lax().RaggedDotDimensionNumbers(
+        (sides[0], sides[1]), numbers(i, "lhs_ragged_dims"), numbers(i, "rhs_group_dims")
+    )
+    return _lax().ragged_dot_general(*given, names, preferred_element_type=_dtype(i))
+
+
 def _window(i: Instruction, rank: int) -> dict[str, Any]:
     """size, stride, pad, lhs_dilate, rhs_dilate, rhs_reversal of a window, with what is left out filled in."""
     found = dict(re.findall(r"(\w+)=(\S+)", i.attribute("window") or ""))
@@ -144,6 +155,37 @@ def _reduce_window(i: Instruction, given: list[Any], inner: Callable[..., Any]) 
     how = _monoid(i, inner) or inner
     rest = (w["size"], w["stride"], w["pad"], w["lhs_dilate"], w["rhs_dilate"])
     return _lax().reduce_window(given[0], given[1], how, *rest)
+
+
+def _select_and_scatter(i: Instruction, given: list[Any], inner: Callable[..., Any]) -> Any:
+    """The gradient of a maximum over windows. What selects costs one comparison, whichever it is."""
+    if _monoid(i, inner) is not _lax().add:
+        raise TraceError(f"the artifact's {i.opcode} {i.name!r} adds nothing up, and cannot be read: "
+                         "profile its function")  # fmt: skip
+    w = _window(i, len(i.results[0].dims))
+    return _lax().select_and_scatter_add_p.bind(
+        given[1], given[0], select_prim=_lax().ge_p, window_dimensions=w["size"], window_strides=w["stride"],
+        padding=tuple(w["pad"]),
+    )  # fmt: skip
+
+
+def _fft(i: Instruction, given: list[Any], inner: Any) -> Any:
+    return _lax().fft(given[0], _lax().FftType[i.attribute("fft_type") or "FFT"], numbers(i, "fft_length"))
+
+
+def _reduce_precision(i: Instruction, given: list[Any], inner: Any) -> Any:
+    return _lax().reduce_precision(
+        given[0], int(i.attribute("exponent_bits") or 0), int(i.attribute("mantissa_bits") or 0)
+    )
+
+
+def _triangular_solve(i: Instruction, given: list[Any], inner: Any) -> Any:
+    said = {key: i.attribute(key) == "true" for key in ("left_side", "lower", "unit_diagonal")}
+    how = i.attribute("transpose_a") or "NO_TRANSPOSE"
+    return _lax().linalg.triangular_solve(
+        *given, left_side=said["left_side"], lower=said["lower"], unit_diagonal=said["unit_diagonal"],
+        transpose_a=how != "NO_TRANSPOSE", conjugate_a=how == "ADJOINT",
+    )  # fmt: skip
 
 
 def _gather(i: Instruction, given: list[Any], inner: Any) -> Any:
@@ -218,6 +260,9 @@ LAX: dict[str, Translation] = {
     "broadcast": _broadcast, "slice": _slice, "pad": _pad, "dot": _dot, "convolution": _convolution, "reduce": _reduce,
     "reduce-window": _reduce_window, "gather": _gather, "scatter": _scatter, "sort": _sort, "concatenate": _concatenate,
     "topk": lambda i, given, inner: list(_lax().top_k(given[0], int(i.attribute("k") or 1))),
+    "select-and-scatter": _select_and_scatter, "fft": _fft, "triangular-solve": _triangular_solve,
+    "cholesky": lambda i, given, inner: _lax().linalg.cholesky(given[0], symmetrize_input=False),
+    "reduce-precision": _reduce_precision, "ragged-dot": _ragged_dot,
     "dynamic-slice": _dynamic_slice, "rng-bit-generator": _bits,
 }  # fmt: skip
 """Opcodes that replay.py does not follow itself (calls, loops, branches, tuples)."""
