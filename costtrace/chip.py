@@ -64,7 +64,7 @@ class Chip:
 
     def lacks(self, unit: str, dtype: str | None = None) -> str:
         """One line that says a rate is not there, with the file's reason if it gives one."""
-        dtype = {"hbm": "bandwidth", "link": "bandwidth"}.get(unit) or self.dtype_of(unit, dtype)
+        dtype = {"hbm": "bandwidth", "link": "bandwidth", "host": "bandwidth"}.get(unit) or self.dtype_of(unit, dtype)
         why = self.missing.get(f"{unit}.{dtype}")
         what = f"no {dtype} {unit} rate" if unit in ("matrix", "vector") else f"no {unit} rate"
         return f"{what} on {self.name}" + (f": {why}" if why else "")

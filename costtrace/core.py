@@ -23,11 +23,11 @@ class Value:
     `bits` is the true width of an element (int4 is 4). `literal` is the scalar where it is written in the program,
     `index` the numbers of a small array put together from such scalars. `edge` is set where the value is another value
     seen through a loop's edge, which moves nothing. `weight` is the parameter's path where the value is a parameter.
-    Identity is by object.
+    `host`: it lies in the host's memory, not the chip's. Identity is by object.
     """
 
     __slots__ = ("shape", "dtype", "bits", "size", "kind", "literal", "edge", "weight", "name", "frame", "donated",
-                 "index")  # fmt: skip
+                 "host", "index")  # fmt: skip
 
     def __init__(
         self,
@@ -42,11 +42,12 @@ class Value:
         name: str = "",
         frame: Frame | None = None,
         donated: bool = False,
+        host: bool = False,
     ) -> None:
         self.shape, self.dtype, self.bits, self.kind = shape, dtype, bits, kind
         self.size = math.prod(shape)
         self.literal, self.edge, self.weight, self.name = literal, edge, weight, name
-        self.frame, self.donated = frame, donated
+        self.frame, self.donated, self.host = frame, donated, host
         self.index: Any = None
 
     @property
@@ -191,6 +192,7 @@ COUNTS = (
     "bytes_unfused",
     "weight_bytes",
     "collective_bytes",
+    "host_bytes",
 )
 TABLES = ("by_dtype", "vector_by_dtype", "collective_bytes_by_axis")
 
@@ -224,6 +226,7 @@ class Cost:
     bytes_unfused: int = 0
     weight_bytes: int = 0
     collective_bytes: int = 0
+    host_bytes: int = 0
     by_dtype: dict[str, int] = field(default_factory=dict)
     vector_by_dtype: dict[str, int] = field(default_factory=dict)
     collective_bytes_by_axis: dict[str, int] = field(default_factory=dict)

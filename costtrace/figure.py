@@ -50,6 +50,7 @@ QUANTITIES: dict[str, Quantity] = {
     "bytes_scoped": Quantity("B", "bytes, a kernel a scope", _count("bytes_scoped")),
     "bytes_unfused": Quantity("B", "bytes, a kernel a primitive", _count("bytes_unfused")),
     "collective_bytes": Quantity("B", "bytes between chips", _count("collective_bytes")),
+    "host_bytes": Quantity("B", "bytes to and from the host's memory", _count("host_bytes")),
     "peak_bytes": Quantity("B", "most bytes alive at once", lambda cost, chip, named: None),
     "floor_s": Quantity("s", "seconds at the floor", lambda cost, chip, named: roofline.floor_s(cost, chip)),
     "pessimistic_s": Quantity(

@@ -96,7 +96,7 @@ class Layout:
 
     def fresh(self, v: Value, d: int | None, **more: Any) -> Value:
         return Value(self.local(v, d), v.dtype, v.bits, v.kind, literal=v.literal, weight=v.weight, name=v.name,
-                     frame=v.frame, donated=v.donated, **more)  # fmt: skip
+                     frame=v.frame, donated=v.donated, host=v.host, **more)  # fmt: skip
 
     def _weights(self) -> set[Value]:
         """Values that are parameters, through views and casts."""

@@ -3,7 +3,7 @@
 In the order of the jaxpr, every result that is not a view is a buffer of its own from its op to its last use. Arguments
 and constants live throughout, a donated argument to its last use; results live to the end. A loop is its body plus its
 carry, once: the carry lives through the loop, stacked results from its start, what the body makes until its last use in
-the trip. An update in place makes no buffer.
+the trip. An update in place makes no buffer. What lies in the host's memory takes none of the chip's.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from costtrace.access import source
 from costtrace.core import Frame, Trace, Value
+from costtrace.offload import crosses
 from costtrace.storage import Storage
 
 ARGUMENTS = "(arguments)"
@@ -71,7 +72,7 @@ class _Lives:
                 v = self.storage.carry[v].start
                 continue
             op = self.storage.maker.get(v)
-            if op is None:
+            if op is None or crosses(op):
                 return v
             if self.storage.is_view(op):
                 v = source(op, op.outputs.index(v))
@@ -154,7 +155,7 @@ def peak_of(trace: Trace, storage: Storage, top: int = 12) -> Peak:
     """The peak of `trace` and the `top` largest buffers alive there."""
     lives = _Lives(trace, storage)
     change = [0] * (lives.end + 2)
-    held = [b for b in lives.birth if b.kind != "literal" and b.nbytes and lives.death.get(b, -1) >= 0]
+    held = [b for b in lives.birth if b.kind != "literal" and b.nbytes and not b.host and lives.death.get(b, -1) >= 0]
     for b in held:
         change[lives.birth[b]] += b.nbytes
         change[max(lives.death[b], lives.birth[b]) + 1] -= b.nbytes

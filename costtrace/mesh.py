@@ -291,17 +291,6 @@ def _inner(kind: str, whole: float, local: float, n: int, inner: int) -> float:
     return local if kind == PERMUTE else sent(kind, whole, inner)
 
 
-def host_s(nbytes: float, chip: Chip) -> float:
-    """Seconds to bring bytes from the host's memory (pinned memory, streamed weights) over the chip's host link.
-
-    Raises UsageError where the chip file does not say how fast that is.
-    """
-    rate = chip.value("host.bandwidth")
-    if rate is None:
-        raise UsageError(f"chip {chip.name} has no host.bandwidth: add it to its file to price host offload")
-    return nbytes / rate
-
-
 NAMES = {
     **dict.fromkeys(
         ("psum", "psum_invariant", "unreduced_psum", "pmax", "pmin", "unreduced_pmax", "unreduced_pmin"), ALL_REDUCE

@@ -136,6 +136,9 @@ def _some(*roots: Place | None) -> tuple[Place, ...]:
     return tuple(r for r in roots if r is not None)
 
 
+UNNAMED = "no argument is known to hold parameters: --weights NAME says which does"
+
+
 def data(found: Found, n: int) -> Plan:
     return Plan(_some(found.batch) if not no_batch(found, n) else ())
 
@@ -145,13 +148,14 @@ def no_batch(found: Found, n: int) -> str:
     return "" if size % n == 0 else f"batch {size} does not divide by {n}: every chip does the whole of it"
 
 
+def no_stream(found: Found, n: int) -> str:
+    return UNNAMED if not found.with_weights else no_batch(found, n)
+
+
 def fsdp(found: Found, n: int) -> Plan:
     held = [v for v in found.trace.inputs if v.weight or v.name.startswith(STATE)]
     weights = {v: d for v in held if (d := _kept(v, n)) is not None}
     return replace(context("heads")(found, n) if no_batch(found, n) else data(found, n), weights=weights)
-
-
-UNNAMED = "no argument is known to hold parameters: --weights NAME says which does"
 
 
 def no_fsdp(found: Found, n: int) -> str:

@@ -13,6 +13,7 @@ from costtrace.core import UNKNOWN, Cost, Frame, Note, Op, Priced, Trace, Value,
 from costtrace.errors import UnknownCostError
 from costtrace.fusion import Bytes, bytes_of
 from costtrace.memory import Peak, peak_of
+from costtrace.offload import PLACES, crosses
 from costtrace.rules import RULES
 from costtrace.rules.table import priced
 from costtrace.storage import Storage
@@ -84,6 +85,7 @@ class Prices:
             op.primitive,
             tuple((v.shape, v.dtype) for v in op.inputs),
             tuple((v.shape, v.dtype) for v in op.outputs),
+            op.primitive in PLACES and crosses(op),
             *op.params.items(),
         )
         try:

@@ -15,7 +15,7 @@ from costtrace.chip import Chip
 from costtrace.chipfile import Number
 from costtrace.core import Cost
 
-TERMS = ("compute", "memory", "vector", "transcendental", "integer", "link")
+TERMS = ("compute", "memory", "vector", "transcendental", "integer", "link", "host")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +95,7 @@ def parts(
         ("transcendental", "transcendental"): {"": cost.transcendentals},
         ("integer", "integer"): {"": cost.integer_ops},
         ("link", "link"): {"": cost.collective_bytes},
+        ("host", "host"): {"": cost.host_bytes},
     }
     for (term, unit), by_dtype in work.items():
         for dtype, amount in by_dtype.items():
@@ -111,7 +112,7 @@ def parts(
 
 def _rate(chip: Chip, unit: str, dtype: str) -> tuple[Number, ...]:
     """The numbers whose product is the rate; empty if one is missing."""
-    keys = {"hbm": ("hbm.bandwidth",), "link": ("link.count", "link.bandwidth")}.get(unit)
+    keys = {"hbm": ("hbm.bandwidth",), "link": ("link.count", "link.bandwidth"), "host": ("host.bandwidth",)}.get(unit)
     found = [chip.number(k) for k in keys] if keys else [chip.rate(unit, dtype)]
     return tuple(n for n in found if n is not None) if all(found) else ()
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from costtrace import capacity, mesh, pipeline, plan, roofline
+from costtrace import capacity, mesh, offload, pipeline, plan, roofline
 from costtrace.chip import Chip
 from costtrace.core import Cost, Trace, total
 from costtrace.errors import UsageError
@@ -81,6 +81,8 @@ class Strategy:
     axes: tuple[str, ...]
     plan: Callable[[Found, int], Plan]
     cannot: Callable[[Found, int], str] = lambda found, n: ""
+    after: Callable[[Trace], Trace] = lambda trace: trace
+    """What else becomes of one chip's program."""
 
 
 STRATEGIES: dict[str, Strategy] = {
@@ -93,6 +95,8 @@ STRATEGIES: dict[str, Strategy] = {
     "ring": Strategy("tokens in parts; keys and values passed round", ("seq", "context", "ring"), plan.context("ring"),
                      plan.no_tokens),
     "expert": Strategy("experts in parts, tokens sent to them", ("expert", "ep"), plan.expert, plan.no_experts),
+    "stream": Strategy("data; parameters in the host's memory, brought in use", ("stream", DATA), plan.data,
+                       plan.no_stream, offload.streamed),
     PIPELINE: Strategy("each chip some of the layers", ("pipe", "stage", "pipeline"), lambda found, n: Plan()),
 }  # fmt: skip
 """Name -> strategy. `tp+data` names two, each on an axis of its own."""
@@ -206,7 +210,10 @@ def placed(name: str, stages: Sequence[Part], chip: Chip, chips: int, given: dic
         out.stages.append(mine)
         out.collectives += collectives(local, part.calls)
         out.whole += part.calls * part.share.total
-    out.blocked = not out.fits or (chips > 1 and out.cost.flops > WHOLE * out.whole.flops)
+    if out.cost.host_bytes and chip.number("host.bandwidth") is None:
+        out.problems.append(f"{chip.lacks('host')}: what crosses the host link has no price")
+        out.blocked = True
+    out.blocked |= not out.fits or (chips > 1 and out.cost.flops > WHOLE * out.whole.flops)
     if not out.fits:
         out.problems.append(f"peak memory {capacity.hbm(out.peak_bytes, chip)}")
     return out
@@ -223,6 +230,7 @@ def one_chip(part: Part, axes: dict[str, tuple[str, int]]) -> tuple[Trace, list[
         if n > 1:
             divisions += plan.divisions(found, made, n)
         local, more = cut(local, found.classes, made, axis, n)
+        local = strategy.after(local)
         cannot += [problem] * bool(problem) + more
     return local, cannot, divisions
 

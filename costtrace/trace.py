@@ -70,12 +70,24 @@ def trace(
     args = arguments.filled(args, dims)
     where = arguments.weight_argument(fn, args, weights)
     closed = jaxpr_of(fn, args, jit)
-    names = arguments.named_leaves(fn, arguments.closed_over(fn, args, None)[1], where)
+    arrays = arguments.closed_over(fn, args, None)[1]
+    names = arguments.named_leaves(fn, arrays, where)
     made = flatten(closed, names, arguments.name_of(fn), trips)
+    _on_host(made, arrays)
     if arguments.sharded(args):
         made.notes.append(Note("sharding", "", "the arguments' shardings are not followed here"))
         made.status = UNKNOWN
     return made
+
+
+def _on_host(made: Trace, arrays: Any) -> None:
+    """Marks the arguments whose shardings name a memory of the host."""
+    import jax
+
+    leaves = jax.tree.leaves(arrays)
+    if len(leaves) == len(made.inputs):
+        for v, leaf in zip(made.inputs, leaves, strict=True):
+            v.host |= str(getattr(getattr(leaf, "sharding", None), "memory_kind", "")).endswith("host")
 
 
 def flatten(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from costtrace import dce, flow, fold
+from costtrace import dce, flow, fold, offload
 from costtrace.core import BACKWARD, EXACT, FORWARD, MODELLED, RECOMPUTE, UNKNOWN, Frame, Note, Op, Trace, Value
 from costtrace.rules import FLOW as PROGRAMS
 from costtrace.rules import RULES, UNPRICED
@@ -51,7 +51,8 @@ class Walk:
             return Value((0,), "token", 0, kind, **more)
         if dtype not in self.widths:
             self.widths[dtype] = _width(dtype)
-        return Value(tuple(inner.shape), *self.widths[dtype], kind, **more)
+        host = "Host" in str(getattr(inner, "memory_space", ""))
+        return Value(tuple(inner.shape), *self.widths[dtype], kind, host=host, **more)
 
     def read(self, env: dict[Any, Value], var: Any) -> Value:
         if not hasattr(var, "val"):
@@ -135,6 +136,8 @@ class Walk:
     def op(self, eqn: Any, operands: list[Value], frame: Frame, phase: str) -> list[Value]:
         name, params = eqn.primitive.name, eqn.params
         results = [self.value(v.aval, frame=frame) for v in eqn.outvars]
+        if name in offload.PLACES and offload.fetches(params):
+            self.fetched(operands[0], frame)
         if self.axis_sizes:
             params = {**params, "axis_sizes": dict(self.axis_sizes)}
         self.out.ops.append(Op(name, tuple(operands), tuple(results), params, frame, phase, eqn.source_info))
@@ -166,6 +169,14 @@ class Walk:
             else:
                 results[0].index = fold.vector(eqn, known)
         return results
+
+    def fetched(self, v: Value, frame: Frame) -> None:
+        """An argument that the program itself brings to the device lies in the host's memory."""
+        whole = offload.whole(v)
+        if whole.kind == "input" and not whole.host:
+            whole.host = True
+            told = f"{whole.name or 'an argument'} lies in the host's memory: the program brings it to the device"
+            self.note("offload", frame, told)
 
     def sharded(self, eqn: Any, frame: Frame) -> None:
         """Says so where jit was given shardings over several devices."""

@@ -220,7 +220,7 @@ def test_weights_are_read_whole_where_they_are_not_cut() -> None:
 
 
 def test_one_chip_is_the_program_itself() -> None:
-    for strategy in sharding.STRATEGIES:
+    for strategy in sharding.STRATEGIES.keys() - {"stream"}:
         p = dit(strategy, 1)
         assert p.collectives == []
         assert p.cost == 4 * parts("klein")[1].share.total

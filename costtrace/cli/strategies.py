@@ -22,7 +22,7 @@ Programs = Iterable[tuple[Mapping[str, Any], "list[Part]"]]
 OPTIONS: tuple[click.Option, ...] = (
     click.Option(["--chips"], metavar="N[,N...]", help="Several chips: strategies compared; a list: how they scale."),
     click.Option(["--strategy"], metavar="NAME[,NAME...]",
-                 help="all, or some of data, fsdp, tp, sp, ulysses, ring, expert, pipeline; fsdp+tp: both."),
+                 help="all, or some of data, fsdp, tp, sp, ulysses, ring, expert, stream, pipeline; fsdp+tp: both."),
     click.Option(["--mesh"], metavar="AXIS=N,AXIS=N", help="The axes of the chips, as in data=2,model=4."),
 )  # fmt: skip
 TRAIN = click.Option(["--train"], metavar="OPTIMIZER", help="A training step: sgd, momentum, adam or adamw.")

@@ -34,12 +34,12 @@ svg :focus-visible { outline: 2px solid var(--accent); }
 .icicle rect.cell:focus { outline: none; stroke: var(--fg); stroke-width: 2; }
 .chart { overflow-x: auto; } .chart svg { min-width: 38rem; }
 .compute { fill: var(--compute); } .memory { fill: var(--memory); } .vector { fill: var(--vector); }
-.transcendental { fill: var(--transcendental); } .integer { fill: var(--integer); } .link { fill: var(--link); }
+.transcendental { fill: var(--transcendental); } .integer { fill: var(--integer); } .link, .host { fill: var(--link); }
 .group { fill: var(--group); }
 .key { display: inline-block; width: .8rem; height: .8rem; vertical-align: -1px; margin: 0 .2rem 0 .8rem; }
 .key.compute { background: var(--compute); } .key.memory { background: var(--memory); }
 .key.vector { background: var(--vector); } .key.transcendental { background: var(--transcendental); }
-.key.integer { background: var(--integer); } .key.link { background: var(--link); }
+.key.integer { background: var(--integer); } .key.link, .key.host { background: var(--link); }
 td.part { max-width: 22rem; overflow: hidden; text-overflow: ellipsis; }
 ul.findings { padding-left: 1.2rem; } .verdict-differs, .verdict-missing { color: var(--link); font-weight: 600; }
 tr.more { display: none; } table.whole tr.more { display: table-row; }

@@ -22,7 +22,7 @@ TIED = "\u00a0"
 SHORTEST = 16
 """What a name is never cut below."""
 COLOURS = {"compute": "green", "memory": "yellow", "vector": "cyan", "transcendental": "magenta", "integer": "blue",
-           "link": "red"}  # fmt: skip
+           "link": "red", "host": "red"}  # fmt: skip
 NOT_MODELLED = "not modelled: real fusion, tile padding, launches, host, throttling: a floor is no forecast."
 MARKED = {"modelled": "modelled", "unknown": "partly unknown, a lower bound"}
 TAGS = {"S": "documented", "D": "derived", "M": "measured"}

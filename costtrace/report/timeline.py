@@ -23,6 +23,7 @@ UNITS = {
     "integer": "integer",
     "memory": "HBM",
     "link": "links",
+    "host": "host link",
 }
 """Term of a roofline -> the track of its unit."""
 NANOSECOND = 10.0 ** PREFIXES["n"]

@@ -12,7 +12,8 @@ from costtrace.report.document import GROUPS, Document
 from costtrace.report.table import Column
 
 MARKS = {MODELLED: " ~", UNKNOWN: " ?"}
-INITIALS = {"compute": "C", "memory": "M", "vector": "V", "transcendental": "T", "integer": "I", "link": "L"}
+INITIALS = {"compute": "C", "memory": "M", "vector": "V", "transcendental": "T", "integer": "I", "link": "L",
+            "host": "H"}  # fmt: skip
 OWN = "/."
 
 

@@ -6,6 +6,7 @@ What a callback does on the host is not modelled; trace.py says so in a note.
 from __future__ import annotations
 
 from costtrace.core import Cost, Op
+from costtrace.offload import crosses
 from costtrace.rules.table import rule, vector
 
 
@@ -45,8 +46,9 @@ def order(op: Op) -> Cost:
 @rule("device_put", "sharding_constraint", "layout_constraint", "reshard", "relayout", "with_memory_space_constraint",
       "has_memory_space", "global_array_to_host_local_array", "host_local_array_to_global_array")  # fmt: skip
 def place(op: Op) -> Cost:
-    """Free of arithmetic: says where a value lies. The collectives it may need are the partitioner's choice."""
-    return Cost()
+    """Free of arithmetic: says where a value lies. Between the host's memory and the chip's its bytes go over the host
+    link; the collectives it may need are the partitioner's choice."""
+    return Cost(host_bytes=sum(v.nbytes for v in op.inputs)) if crosses(op) else Cost()
 
 
 @rule("dimension_size", "dim_as_value", "platform_index")
