@@ -44,7 +44,8 @@ def compile_and_show(
     given = mesh.parsed(options["mesh"]) if options["mesh"] else None
     strategy = options["strategy"] or ""
     one = len(sizes) == 1 and strategy and "," not in strategy and strategy != "all"
-    if not one or sharding.PIPELINE in strategy.split("+") or options.get("train"):
+    cuts = not {sharding.PIPELINE, "stream"} & set(strategy.split("+"))
+    if not one or not cuts or options.get("train"):
         raise UsageError("--compiled with --chips takes one number of chips and one strategy that cuts arrays, without "
                          "--train: --chips 8 --strategy tp --compiled")  # fmt: skip
     axes = sharding.axes_of(strategy, sizes[0], given)
