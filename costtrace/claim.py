@@ -130,11 +130,24 @@ class Shortcut:
         return f"{self.factor} * parameters * {_bracketed(self.tokens)}"
 
 
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What the author gives for `chips` of `chip`: seconds of `work` and, by strategy, of `collectives`, as formulas of
+    quotes; their sum is the author's floor."""
+
+    chip: str
+    chips: int
+    work: str
+    collectives: Mapping[str, str]
+    source: str = ""
+
+
 @dataclass(frozen=True)
 class Claims:
     """All that one author claims of a model. `names`: the formulas' own terms, each a formula of the config's fields
     and of the names before it, or of `config` itself (config.latents). `source` stands for claims, quotes and shortcuts
-    that have none. about: the only values of options that the claims speak of ({"preset": "medium"}).
+    that have none. about: the only values of options that the claims speak of ({"preset": "medium"}). envelope: what
+    the author says of several chips.
 
     Raises UsageError for a claim that says no quantity, a tolerance without a reason, or the same thing twice.
     """
@@ -145,6 +158,7 @@ class Claims:
     shortcuts: tuple[Shortcut, ...] = ()
     source: str = ""
     about: Mapping[str, str] = field(default_factory=dict)
+    envelope: Envelope | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "claims", tuple(self.claims))

@@ -6,6 +6,7 @@ chips, and says what stands in its way.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -48,7 +49,7 @@ class Found:
         scores: dict[Place, int] = defaultdict(int)
         for op, _, _, left, right in self.dots():
             if op.phase != BACKWARD and not any(self.weighty(v) for v in op.inputs[:2]):
-                for root in set(left) & set(right):
+                for root in (r for r in dict.fromkeys(left) if r in right):
                     scores[root] += op.outputs[0].size * op.repeat
         if scores:
             return max(scores, key=scores.__getitem__)
@@ -56,7 +57,7 @@ class Found:
         for op in self.trace.ops:
             for v in op.outputs:
                 if is_float(v):
-                    for root in {self.classes.of(v, d) for d, n in enumerate(v.shape) if n > 1}:
+                    for root in dict.fromkeys(self.classes.of(v, d) for d, n in enumerate(v.shape) if n > 1):
                         scores[root] += v.nbytes * op.repeat
         known = {r: n for r, n in scores.items() if r not in self.with_weights and r not in leading}
         return max(known, key=known.__getitem__) if known else None
@@ -80,10 +81,15 @@ class Found:
 
     def features(self) -> tuple[Place, ...]:
         """Classes that a product with a parameter makes and another sums over, and nothing else: they are in no norm's
-        sum, in no argument, result or loop's carry."""
+        sum, in no argument, result or loop's carry. Most work first: where a parameter has two of them, it is cut along
+        the first."""
         born: set[Place] = set()
         summed: set[Place] = set()
-        for op, _, inner, left, right in self.dots():
+        work: dict[Place, int] = defaultdict(int)
+        for op, batch, inner, left, right in self.dots():
+            size = math.prod(op.inputs[0].shape) * op.outputs[0].size * op.repeat
+            for root in {*batch, *inner, *left, *right}:
+                work[root] += size
             weights = [self.weighty(v) for v in op.inputs[:2]]
             if any(weights) and not all(weights):
                 born |= set(left if weights[0] else right)
@@ -97,7 +103,8 @@ class Found:
         ends += [v for v in self.trace.outputs if v.shape not in shapes]
         ends += [c.inner for c in self.trace.carries]
         mixed |= {self.classes.of(v, d) for v in ends for d, n in enumerate(v.shape) if n > 1}
-        return tuple(sorted((born & summed) - mixed, key=lambda r: -self.places[r][0][0].size))
+        both = (born & summed) - mixed
+        return tuple(sorted((r for r in self.places if r in both), key=lambda r: -work[r]))
 
     def experts(self) -> tuple[Place, ...]:
         """Classes of dimensions that parameters share with activations as a product's batch, or as groups of rows."""

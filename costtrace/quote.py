@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from costtrace import formula, units
-from costtrace.claim import Quote
+from costtrace.claim import Claims, Quote
 from costtrace.errors import UsageError
 from costtrace.evidence.hand import ALL, FIGURES, Hand, row_of
 from costtrace.evidence.traced import Traced
@@ -134,6 +134,30 @@ def answer(quote: Quote, hand: Hand, program: Program) -> Answer:
     else:
         found.verdict = CONVENTION if prints(mixed, quote.quoted) else DIFFERS
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """An author's floor on several chips: seconds of work, and of collectives by strategy."""
+
+    chip: str
+    chips: int
+    work_s: float
+    collective_s: Mapping[str, float]
+    source: str
+
+
+def said(claims: Claims, config: Any, calls: Mapping[str, int]) -> Said | None:
+    """What the claims say of several chips under a configuration; None where they say nothing of it."""
+    envelope = claims.envelope
+    if envelope is None or any(str(getattr(config, k, None)) != v for k, v in claims.about.items()):
+        return None
+    hand = Hand(claims, config, calls)
+    known = hand.names | _functions(hand, hand, {})
+    work = formula.value(envelope.work, known, f"the work of {envelope.chips} chips")
+    parts = {name: formula.value(text, known, f"the collectives of {name}") for name, text in
+             envelope.collectives.items()}  # fmt: skip
+    return Said(envelope.chip, envelope.chips, work, parts, envelope.source or claims.source)
 
 
 def _cancelling(quote: Quote, hand: Hand, program: Program, asked: dict[tuple[str, str], Any]) -> bool:

@@ -10,7 +10,7 @@ second modulation.
 
 from __future__ import annotations
 
-from costtrace.claim import Claim, Claims, Product, Quote, Shortcut, row
+from costtrace.claim import Claim, Claims, Envelope, Product, Quote, Shortcut, row
 
 REPORT = "Roofline and communication cost of klein-4B and Stable Audio 3 medium on TPU v6e"
 
@@ -309,4 +309,5 @@ QUOTES = (
 )  # fmt: skip
 
 ABOUT = {"batch": "1", "dtype": "bfloat16"}
-CLAIMS = Claims((*TEXT, *DIT, *VAE), NAMES, QUOTES, (Shortcut("dit", "S"),), REPORT, ABOUT)
+CHIPS = Envelope("v6e", 8, MATH_S, {"ulysses": ULYSSES_S, "fsdp": GATHER_S, "tp": TENSOR_S}, f"{REPORT}, 5")
+CLAIMS = Claims((*TEXT, *DIT, *VAE), NAMES, QUOTES, (Shortcut("dit", "S"),), REPORT, ABOUT, CHIPS)

@@ -11,7 +11,7 @@ T5Gemma.
 
 from __future__ import annotations
 
-from costtrace.claim import Claims, Product, Quote, row
+from costtrace.claim import Claims, Envelope, Product, Quote, row
 
 REPORT = "Roofline and communication cost of klein-4B and Stable Audio 3 medium on TPU v6e"
 
@@ -176,4 +176,5 @@ QUOTES = (
 )  # fmt: skip
 
 ABOUT = {"preset": "medium", "batch": "1", "dtype": "bfloat16"}
-CLAIMS = Claims((*TEXT, *DIT, *CODEC), NAMES, QUOTES, (), REPORT, ABOUT)
+CHIPS = Envelope("v6e", 8, FLOOR_S, {"ulysses": ULYSSES_S, "fsdp": GATHER_S}, f"{REPORT}, 8")
+CLAIMS = Claims((*TEXT, *DIT, *CODEC), NAMES, QUOTES, (), REPORT, ABOUT, CHIPS)

@@ -244,6 +244,15 @@ def test_tokens_that_do_not_divide_are_padded() -> None:
     assert whole < p.stages[0].total.matmul_flops * N - again < 1.01 * whole
 
 
+def test_a_parameter_between_two_cuts_goes_to_the_one_with_most_work() -> None:
+    """SA3's keys and values of the prompt: cut by heads, in 24 blocks, and the prompt gathered once; not by
+    rows with a sum in each block. Which of the two must not hang on the order of a set."""
+    p = sharding.placed("tp", [parts("sa3")[1]], V6E, N)
+    assert [c.scope for c in p.collectives if "cross_qkv" in c.scope] == []
+    assert sum(c.bytes_sent for c in p.collectives if c.scope == "context" and c.kind == "all_gather") == \
+        8 * 2 * 257 * 1536 * 2 * 7 // 8  # fmt: skip
+
+
 def test_two_axes_divide_twice() -> None:
     one = sharding.placed("tp", [parts("klein", batch=2)[1]], V6E, 8, {"data": 2, "model": 4})
     assert one.cost.matmul_flops * 8 == pytest.approx(4 * parts("klein", batch=2)[1].share.total.matmul_flops, rel=0.02)

@@ -29,6 +29,31 @@ def test_the_command_ranks_strategies(capsys: pytest.CaptureFixture[str]) -> Non
     assert doc["strategies"][2]["problems"][0].startswith("text: batch 1 does not divide by 8")
 
 
+@pytest.mark.parametrize(("argv", "work", "wanted"), [
+    (("klein",), 6.22, {"ulysses": (0.26, 6.48), "fsdp": (16.96, 23.17), "tp": (1.45, 7.66)}),
+    (("klein", "--res", "1360x768"), 20.47, {"ulysses": (0.77, 21.24), "fsdp": (16.96, 37.42), "tp": (4.32, 24.79)}),
+    (("sa3",), 8.61, {"ulysses": (0.34, 8.95), "fsdp": (6.36, 14.96)}),
+])  # fmt: skip
+def test_the_hand_column_is_what_the_report_prints(
+    capsys: pytest.CaptureFixture[str], argv: tuple[str, ...], work: float, wanted: dict[str, tuple[float, float]]
+) -> None:
+    """The report's section 5 and 8, each collective once an image."""
+    assert main([*argv, "--chips", "8", "--strategy", ",".join(wanted), "--format", "json"]) == 0
+    for s in json.loads(capsys.readouterr().out)["strategies"]:
+        hand = s["hand"]
+        assert hand["source"].startswith("Roofline and communication cost")
+        found = [1000 * hand[key] for key in ("compute_s", "collective_s", "floor_s")]
+        assert found == pytest.approx([work, *wanted[s["name"]]], abs=0.006)
+
+
+@pytest.mark.parametrize(
+    "argv", [("--chips", "4"), ("--chips", "8", "--chip", "v5p"), ("--chips", "8", "--batch", "2")]
+)
+def test_what_was_not_published_is_not_said_to_be(capsys: pytest.CaptureFixture[str], argv: tuple[str, ...]) -> None:
+    _, out, _ = run(capsys, *argv, "--strategy", "ulysses", "--format", "json")
+    assert [s["hand"]["source"] for s in json.loads(out)["strategies"]] == [None]
+
+
 def test_padding_to_a_kernels_blocks(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = run(capsys, "--res", "1360x768", "--chips", "8", "--strategy", "ulysses")
     assert "dit: tokens 4080 = 8 x 510\n" in out

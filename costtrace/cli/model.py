@@ -49,7 +49,8 @@ def command(name: str) -> click.Command:
             if compiled.wanted(options) or options["sort"]:
                 sharded.compile_and_show(found.name, sharded.of_model(found, configs), options)
                 return
-            documents = strategies.show(found.name, strategies.of_model(found, configs, options["train"]), options)
+            programs = strategies.of_model(name, found, configs, options["train"])
+            documents = strategies.show(found.name, programs, options)
             if options["html"]:
                 _page(name, found, configs, documents, options)
             return

@@ -15,10 +15,11 @@ from costtrace.report import table
 if TYPE_CHECKING:
     from costtrace.core import Trace
     from costtrace.model import Model
+    from costtrace.quote import Said
     from costtrace.sharding import Part, Placed
 
-Programs = Iterable[tuple[Mapping[str, Any], "list[Part]"]]
-"""(configuration as it is shown, its stages) of each configuration; traced when it is asked for."""
+Programs = Iterable[tuple[Mapping[str, Any], "list[Part]", "Said | None"]]
+"""(configuration as it is shown, its stages, what is published of it) of each; traced when it is asked for."""
 OPTIONS: tuple[click.Option, ...] = (
     click.Option(["--chips"], metavar="N[,N...]", help="Several chips: strategies compared; a list: how they scale."),
     click.Option(["--strategy"], metavar="NAME[,NAME...]",
@@ -45,11 +46,12 @@ def counts(text: str) -> list[int]:
     return out
 
 
-def of_model(found: Model, configs: Iterable[Any], optimizer: str | None) -> Programs:
+def of_model(name: str, found: Model, configs: Iterable[Any], optimizer: str | None) -> Programs:
     """Each configuration's stages, or their training steps."""
-    from costtrace import model, sharding, training
+    from costtrace import claim, model, quote, sharding, training
     from costtrace.trace import trace
 
+    claims = claim.find(name) if not optimizer else claim.Claims()
     for config in configs:
         parts = []
         for stage in found.stages(config):
@@ -59,7 +61,7 @@ def of_model(found: Model, configs: Iterable[Any], optimizer: str | None) -> Pro
                 step = training.step(fn, args, optimizer)
                 fn, args, jit = step.fn, step.args, step.jit
             parts.append(sharding.Part(stage.name, 1 if jit else stage.calls, trace(fn, *args, jit=jit, weights=0)))
-        yield found.shown(config), parts
+        yield found.shown(config), parts, quote.said(claims, config, {part.name: part.calls for part in parts})
 
 
 def of_trace(name: str, config: Mapping[str, Any], made: Trace) -> Programs:
@@ -70,7 +72,7 @@ def of_trace(name: str, config: Mapping[str, Any], made: Trace) -> Programs:
     if any(note.kind == "sharding" for note in made.notes) or any(op.primitive in COLLECTIVE for op in made.ops):
         raise UsageError(f"{name} says itself how it lies over devices, by shardings or shard_map: --chips takes one "
                          "for one device; leave --chips out and costtrace counts one of yours")  # fmt: skip
-    yield config, [sharding.Part(name, 1, made)]
+    yield config, [sharding.Part(name, 1, made)], None
 
 
 def show(name: str, programs: Programs, options: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -93,14 +95,14 @@ def show(name: str, programs: Programs, options: Mapping[str, Any]) -> list[dict
         for n in sizes:
             mesh.Mesh(given or {"chips": n}, on)
     documents, explained = [], []
-    for config, parts in programs:
+    for config, parts, said in programs:
         for on in chips:
             placed: list[Placed] = []
             for n in sizes:
                 placed += sharding.ranked(sharding.placed(each, parts, on, n, given) for each in names)
             if options["explain"]:
                 explained += [line for p in placed if p.name == options["explain"] for line in report.explain(p)]
-            documents.append(report.document(name, config, on, placed))
+            documents.append(report.document(name, config, on, placed, said))
     form = options["format"]
     if options["explain"]:
         click.echo("\n".join(explained))

@@ -7,7 +7,7 @@ chip's links and the collectives of each stage counted once, as a report's back 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from costtrace import mesh, roofline, units
 from costtrace.chip import Chip
@@ -16,15 +16,20 @@ from costtrace.report.table import Column, Table, lines, shown
 from costtrace.report.text import wrapped, written
 from costtrace.sharding import STRATEGIES, Placed
 
-LEGEND = """work: each stage's floor on one chip; floor: work and links overlapped; in turn: not; hand: FLOPs at peak
-plus each stage's collectives once, over one ring of all links. ! does not fit or divide."""
+if TYPE_CHECKING:
+    from costtrace.quote import Said
+
+LEGEND = """work: each stage's floor on one chip; floor: work and links overlapped; in turn: not; hand: as published,
+else FLOPs at peak plus each stage's collectives once, over one ring of all links. ! does not fit or divide."""
 SHOWN = 12
 """Collectives that a page shows, the longest first."""
 PROBLEMS = 6
 """Of one strategy, where one number of chips was asked for; else one."""
 
 
-def document(model: str, config: Mapping[str, Any], chip: Chip, placed: Sequence[Placed]) -> Document:
+def document(
+    model: str, config: Mapping[str, Any], chip: Chip, placed: Sequence[Placed], said: Said | None = None
+) -> Document:
     """The answer for some strategies and numbers of chips, best first, as the JSON contract has it."""
     return {
         **preamble(),
@@ -32,11 +37,11 @@ def document(model: str, config: Mapping[str, Any], chip: Chip, placed: Sequence
         "config": plain(config),
         "chip": chip.name,
         "chip_title": chip.title,
-        "strategies": [entry(p) for p in placed],
+        "strategies": [entry(p, said) for p in placed],
     }
 
 
-def entry(p: Placed) -> Document:
+def entry(p: Placed, said: Said | None = None) -> Document:
     """One strategy on one mesh. Seconds are of all calls; `floor_s` overlaps work and links, `serial_s` does not."""
     chip = p.mesh.chip
     return {
@@ -68,7 +73,7 @@ def entry(p: Placed) -> Document:
         "floor_s": p.floor_s(),
         "serial_s": p.serial_s(),
         "percent_of_peak": p.percent_of_peak(),
-        "hand": hand(p),
+        "hand": hand(p, said),
         "problems": p.problems,
         "divisions": [
             {
@@ -99,16 +104,24 @@ def entry(p: Placed) -> Document:
     }
 
 
-def hand(p: Placed) -> Document:
-    """The envelope's arithmetic on the traced counts: FLOPs over all chips at peak, and each stage's collectives once,
-    over one ring of all links. None where the chip has no links."""
+def hand(p: Placed, said: Said | None = None) -> Document:
+    """An envelope's arithmetic. `source`: whose figures they are, where they are published for these chips. Else they
+    are on the traced counts: FLOPs over all chips at peak, and each stage's collectives once over one ring of all
+    links, None where the chip has no links."""
     chip, n = p.mesh.chip, p.mesh.chips
-    compute = roofline.times(p.whole.replace(collective_bytes=0), chip, 0).terms.get("compute", 0.0) / n
-    rate = chip.link_bytes_per_s
-    once = None if rate is None else sum(s.total.collective_bytes for s in p.stages) / rate
+    source: str | None = None
+    once: float | None = None
+    if said is not None and (said.chip, said.chips) == (chip.name, n) and p.name in said.collective_s:
+        compute, once, source = said.work_s, said.collective_s[p.name], said.source
+    else:
+        matrix = p.whole.replace(collective_bytes=0, host_bytes=0)
+        compute = roofline.times(matrix, chip, 0).terms.get("compute", 0.0) / n
+        rate = chip.link_bytes_per_s
+        if rate is not None:
+            once = sum(s.total.collective_bytes for s in p.stages) / rate
     whole = None if once is None else compute + once
     return {"compute_s": compute, "collective_s": once, "floor_s": whole,
-            "percent_of_peak": 100 * compute / whole if whole else None}  # fmt: skip
+            "percent_of_peak": 100 * compute / whole if whole else None, "source": source}  # fmt: skip
 
 
 _COLUMNS = (
@@ -152,7 +165,18 @@ def page(doc: Document) -> str:
         out += ["", *_parts(strategies[0])]
     out += ["", *_problems(strategies)]
     out += wrapped(LEGEND)
+    out += _published(doc)
     return "\n".join(out)
+
+
+def _published(doc: Document) -> Iterator[str]:
+    """Which figures of the hand column are somebody's own."""
+    own = [s for s in doc["strategies"] if s["hand"]["source"]]
+    if own:
+        work = units.text(own[0]["hand"]["compute_s"], "s", 3)
+        each = ", ".join(f"{units.text(s['hand']['collective_s'], 's', 4)} {s['name']}" for s in own)
+        said = f"as published ({own[0]['hand']['source']}): {work} of work and, once, {each} of collectives"
+        yield from wrapped(f"hand: {said}. Why they part from the rest: costtrace audit {doc['model']}")
 
 
 def _parts(s: Document) -> Iterator[str]:
