@@ -168,6 +168,8 @@ def axes_of(name: str, chips: int, given: dict[str, int] | None = None) -> dict[
     for each in names:
         if each not in STRATEGIES:
             raise UsageError(f"no strategy {each!r}: there are {', '.join(STRATEGIES)}, two of them as fsdp+tp, or all")
+    if len(set(names)) < len(names):
+        raise UsageError(f"strategy {name} names one twice: give it one axis, of all its chips")
     if given is None:
         if len(names) > 1:
             raise UsageError(f"strategy {name}: say how many chips each has, as in --mesh "
@@ -230,8 +232,9 @@ def one_chip(part: Part, axes: dict[str, tuple[str, int]]) -> tuple[Trace, list[
         if n > 1:
             divisions += plan.divisions(found, made, n)
         local, more = cut(local, found.classes, made, axis, n)
-        local = strategy.after(local)
         cannot += [problem] * bool(problem) + more
+    for each in axes:
+        local = STRATEGIES[each].after(local)
     return local, cannot, divisions
 
 

@@ -108,6 +108,18 @@ def test_streamed_weights_cross_once_and_leave_the_chip() -> None:
     assert stream(whole, 8).cost.matmul_flops * 8 == p.cost.matmul_flops
 
 
+def test_streamed_weights_that_are_cut_too_come_in_parts() -> None:
+    def pair(w: Any, x: Any) -> Any:
+        return jnp.tanh(x @ w["up"]) @ w["down"]
+
+    weights = {"up": array(D, 4 * D), "down": array(4 * D, D)}
+    whole = sharding.Part("whole", 1, trace(pair, weights, array(B, D), weights=0))
+    for name in ("stream+tp", "tp+stream"):
+        p = sharding.placed(name, [whole], V6E, 8, {"stream": 2, "model": 4})
+        assert p.cost.host_bytes == 2 * D * 4 * D * 2 // 4
+        assert p.cost.matmul_flops * 8 == whole.share.total.matmul_flops
+
+
 def test_a_training_step_fetches_a_loops_layers_twice_and_sends_all_back() -> None:
     made = training.step(forward, (TREE, array(B, D)), "adam")
     p = stream(trace(made.fn, *made.args, jit=made.jit, weights=0))

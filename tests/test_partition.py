@@ -14,7 +14,7 @@ import pytest
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 import costtrace
-from costtrace import chip, model, partition, sharding
+from costtrace import chip, model, partition, sharding, training
 from costtrace.errors import TraceError
 from costtrace.target import collective
 from costtrace.target.hlo import Instruction, parsed
@@ -184,3 +184,64 @@ def test_xla_reduces_where_the_strategy_does_and_permutes_packed_columns() -> No
     assert sent["permute"] > 0
     counted = partition.counted(parsed(text), axes, "block")
     assert counted.total.matmul_flops == derived.cost.matmul_flops
+
+
+# -- a small transformer, forward and training step
+
+LAYERS, WIDTH, TOKENS = 4, 128, 64
+SMALL = {**dict.fromkeys("qkvo", array(LAYERS, WIDTH, WIDTH)), "up": array(LAYERS, WIDTH, 512),
+         "down": array(LAYERS, 512, WIDTH)}  # fmt: skip
+
+
+def transformer(w: Any, x: Any) -> Any:
+    def layer(h: Any, w: Any) -> tuple[Any, None]:
+        q, k, v = ((h @ w[name]).reshape(8, TOKENS, 8, -1) for name in "qkv")
+        p = jax.nn.softmax(jax.numpy.einsum("bqhd,bkhd->bhqk", q, k))
+        h = h + jax.numpy.einsum("bhqk,bkhd->bqhd", p, v).reshape(h.shape) @ w["o"]
+        return h + jax.nn.silu(h @ w["up"]) @ w["down"], None
+
+    return jax.lax.scan(layer, x, w)[0]
+
+
+def both(strategy: str, train: bool) -> tuple[dict[str, int], dict[str, int]]:
+    """Bytes sent by kind: derived, and as XLA partitions it with the strategy's cuts of the arguments."""
+    fn: Any = transformer
+    args: tuple[Any, ...] = (SMALL, array(8, TOKENS, WIDTH))
+    if train:
+        made = training.step(fn, args)
+        fn, args = made.fn, made.args
+    part = sharding.Part("small", 1, trace(fn, *args, weights=0))
+    leaves, tree = jax.tree.flatten(args)
+    mesh = AbstractMesh((8,), ("a",), axis_types=(AxisType.Auto,))
+    given = [NamedSharding(mesh, P(*("a" if d == cut else None for d in range(len(leaf.shape)))))
+             for leaf, cut in zip(leaves, sharding.arguments(part, strategy, 8), strict=True)]  # fmt: skip
+    text, axes = partition.partitioned(fn, args, {"in_shardings": jax.tree.unflatten(tree, given)})
+    derived, real = {}, {}
+    for c in sharding.placed(strategy, [part], chip.load("v6e"), 8).collectives:
+        derived[c.kind] = derived.get(c.kind, 0) + c.bytes_sent
+    for c in collective.collectives(parsed(text), axes):
+        real[c.kind] = real.get(c.kind, 0) + c.bytes_sent
+    return derived, real
+
+
+@pytest.mark.xla
+@pytest.mark.parametrize(("strategy", "train"), [("data", False), ("data", True), ("fsdp", False), ("tp", False)])
+def test_xla_sends_the_derived_bytes(strategy: str, train: bool) -> None:
+    derived, real = both(strategy, train)
+    assert derived == real
+
+
+@pytest.mark.xla
+def test_xla_sums_each_of_q_k_and_v_where_one_sum_would_do() -> None:
+    derived, real = both("tp", train=True)
+    each = 2 * LAYERS * 8 * TOKENS * WIDTH * 2 * 7 // 8
+    assert derived == {"all_reduce": 4 * each}
+    assert real == {"all_reduce": 6 * each}
+
+
+@pytest.mark.xla
+def test_xla_reduces_gradients_whole_where_no_result_is_said_to_be_cut() -> None:
+    derived, real = both("fsdp", train=True)
+    parameters = 2 * LAYERS * 12 * WIDTH * WIDTH * 7 // 8
+    assert derived == {"all_gather": 2 * parameters, "reduce_scatter": parameters}
+    assert real == {"all_gather": 2 * parameters, "all_reduce": 2 * parameters}

@@ -348,6 +348,7 @@ def test_one_to_256_chips_in_two_seconds() -> None:
     ("tp", 8, {"data": 2, "model": 2}, "has 4 chips, --chips says 8"),
     ("tp", 8, {"seq": 8}, "strategy tp knows the axes model, tensor, tp, and the mesh has seq"),
     ("tp", 8, {"model": 4, "seq": 2}, "does not know the mesh axis 'seq'"),
+    ("tp+tp", 8, {"model": 2, "tensor": 4}, "names one twice"),
     ("fsdp+tp", 8, None, "say how many chips each has, as in --mesh fsdp=2,model=2"),
 ])  # fmt: skip
 def test_bad_input_is_one_line(name: str, n: int, given: dict[str, int] | None, said: str) -> None:
