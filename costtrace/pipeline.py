@@ -16,26 +16,30 @@ from costtrace.profiler import Prices
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """A loop over layers: its trips, the cost and the parameter bytes of one, and the bytes of its carry."""
+    """A loop over layers: its trips, the cost and the parameter bytes of one, and the bytes of its carry. `passes`: 2
+    where another loop goes back through them, a training step's."""
 
     trips: int
     cost: Cost
     weight_bytes: int
     carry_bytes: int
+    passes: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """One chip's part, the busiest one's. `hand_over`: bytes of the activation between two chips, all microbatches."""
+    """One chip's part, the busiest one's. `hand_over`: bytes of the activation between two chips, all microbatches;
+    `passes` times: in a training step its gradient comes back."""
 
     share: float
     layers: int
     weight_bytes: int
     hand_over: int
+    passes: int
 
 
 def loops(trace: Trace) -> list[Layers]:
-    """The outermost loops that step through parameters, in order of execution."""
+    """The outermost loops that step through parameters, in order; those that step through the same ones as one."""
     prices = Prices()
     found: dict[Frame, list[Value]] = {}
     costs: dict[Frame, list[Cost]] = {}
@@ -51,11 +55,16 @@ def loops(trace: Trace) -> list[Layers]:
                 rows = found.setdefault(loop, [])
                 if v not in rows:
                     rows.append(v)
-    out = []
+    out: dict[frozenset[Value], Layers] = {}
     for loop, rows in found.items():
         carry = sum(c.inner.nbytes for c in trace.carries if c.loop is loop)
-        out.append(Layers(loop.trips, total(costs[loop]), sum(v.nbytes for v in rows), carry))
-    return out
+        sources = frozenset(v.edge.source for v in rows if v.edge is not None)
+        own = next((key for key in out if key & sources and out[key].trips == loop.trips), sources)
+        each = Layers(loop.trips, total(costs[loop]), sum(v.nbytes for v in rows), carry)
+        first = out.get(own)
+        out[own] = each if first is None else Layers(
+            first.trips, first.cost + each.cost, max(first.weight_bytes, each.weight_bytes), first.carry_bytes, 2)  # fmt: skip
+    return list(out.values())
 
 
 def deep(trace: Trace, whole: Cost, held: int, n: int) -> Depth | None:
@@ -73,7 +82,8 @@ def deep(trace: Trace, whole: Cost, held: int, n: int) -> Depth | None:
     layered = sum(x.weight_bytes for x in layers)
     mine = sum(x.weight_bytes for x in chunks[busiest]) + (0 if busiest else held - layered)
     share = flops[busiest] / max(1, whole.flops)
-    return Depth(share, len(chunks[busiest]), mine, max(x.carry_bytes for x in layers))
+    passes = max(x.passes for x in layers)
+    return Depth(share, len(chunks[busiest]), mine, max(x.carry_bytes for x in layers), passes)
 
 
 def bubble(n: int, microbatches: int) -> float:
@@ -82,9 +92,9 @@ def bubble(n: int, microbatches: int) -> float:
 
 
 def handed(depth: Depth, axis: str, calls: int, microbatches: int) -> Collective:
-    """The boundary activation, to the next chip."""
+    """The boundary activation, to the next chip, and its gradient back."""
     nbytes = -(-depth.hand_over // microbatches)
-    return Collective(PERMUTE, axis, "", calls * microbatches, nbytes, nbytes)
+    return Collective(PERMUTE, axis, "", calls * microbatches * depth.passes, nbytes, nbytes)
 
 
 def parted(cost: Cost, depth: Depth, weights: int) -> Cost:

@@ -260,7 +260,9 @@ def _deep(out: Placed, part: Part, axis: str, n: int) -> None:
     if bubble > 1:
         out.problems.append(f"{part.name}: {depth.layers} layers a chip at most, {batch} microbatches over {n} chips: "
                             f"{1 - 1 / bubble:.1%} of the time a chip has no work")  # fmt: skip
-    peak = replace(whole.peak, nbytes=whole.peak.nbytes - held + depth.weight_bytes)
+    state = sum(v.nbytes for v in part.trace.inputs if v.name.startswith(plan.STATE))  # parted as its parameters are
+    kept = depth.weight_bytes + round(state * depth.weight_bytes / held) if held else 0
+    peak = replace(whole.peak, nbytes=whole.peak.nbytes - held - state + kept)
     out.stages.append(replace(whole, total=pipeline.parted(whole.total, depth, whole.total.weight_bytes), peak=peak,
                               bubble=bubble))  # fmt: skip
     out.collectives.append(pipeline.handed(depth, axis, part.calls, batch))

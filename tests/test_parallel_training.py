@@ -153,3 +153,15 @@ def test_fsdp_holds_an_eighth_of_parameters_gradients_and_state() -> None:
     whole, parted = placed("data", "adam").peak_bytes, placed("fsdp", "adam").peak_bytes
     # parameters and moments live all the time, gradients when the update begins; what a layer gathers comes on top
     assert whole - parted == pytest.approx(4 * PARAMETERS * 7 / 8, rel=0.1)
+
+
+def test_a_pipelines_step_hands_activations_on_and_gradients_back() -> None:
+    """Four layers on four chips, a batch of eight: a chip has a layer forward and backward, its parameters and state."""
+    for train, passes in ((None, 1), ("adam", 2)):
+        whole = part(scanned, train)
+        p = sharding.placed("pipeline", [whole], chip.load("v5p"), 4)
+        assert [(c.count, c.nbytes) for c in p.collectives] == [(B * passes, X // B)]
+        assert p.stages[0].bubble == (B + 4 - 1) / B
+        assert p.cost.matmul_flops * 4 == pytest.approx(whole.share.total.matmul_flops, rel=0.01)
+        held = PARAMETERS * (3 if train else 1)  # with Adam two moments
+        assert whole.share.peak.nbytes - p.peak_bytes == pytest.approx(held * 3 / 4, rel=0.01)
