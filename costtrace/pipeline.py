@@ -62,8 +62,10 @@ def loops(trace: Trace) -> list[Layers]:
         own = next((key for key in out if key & sources and out[key].trips == loop.trips), sources)
         each = Layers(loop.trips, total(costs[loop]), sum(v.nbytes for v in rows), carry)
         first = out.get(own)
-        out[own] = each if first is None else Layers(
-            first.trips, first.cost + each.cost, max(first.weight_bytes, each.weight_bytes), first.carry_bytes, 2)  # fmt: skip
+        if first is not None:
+            held = max(first.weight_bytes, each.weight_bytes)
+            each = Layers(loop.trips, first.cost + each.cost, held, first.carry_bytes, passes=2)
+        out[own] = each
     return list(out.values())
 
 

@@ -156,7 +156,7 @@ def test_fsdp_holds_an_eighth_of_parameters_gradients_and_state() -> None:
 
 
 def test_a_pipelines_step_hands_activations_on_and_gradients_back() -> None:
-    """Four layers on four chips, a batch of eight: a chip has a layer forward and backward, its parameters and state."""
+    """Four layers on four chips, a batch of eight: a chip has a layer both ways, its parameters and their state."""
     for train, passes in ((None, 1), ("adam", 2)):
         whole = part(scanned, train)
         p = sharding.placed("pipeline", [whole], chip.load("v5p"), 4)
