@@ -134,7 +134,7 @@ def _read(answer: Answer, known: frozenset[str] | None) -> tuple[list[Timed], li
     found = kernels(answer.module)
     network = Network(answer.mesh, answer.chip, answer.topology)
     each = hidden(list(timed(answer.module, found, network, known)))
-    return each, [*dict.fromkeys(found.notes), *_loops(each, answer.chip.kind)]
+    return each, [*dict.fromkeys(found.notes), *_loops(each)]
 
 
 @functools.cache
@@ -148,12 +148,12 @@ LOOPED = 0.1
 """The share of the time in loops from which their note is worth reading."""
 
 
-def _loops(kernels: list[Timed], kind: str) -> list[Note]:
-    """That a TPU program's loops are scheduled a trip at a time: what lies on the chip is decided for one trip, and
+def _loops(kernels: list[Timed]) -> list[Note]:
+    """That a program's loops are scheduled a trip at a time: what lies on the chip is decided for one trip, and
     weights are not fetched before it begins. Unrolled the layers are one schedule, with other choices."""
     total = sum(each.all_s for each in kernels)
     looped = sum(each.all_s for each in kernels if each.kernel.repeat > 1 and each.by == COMPILER)
-    if kind != "tpu" or not total or looped < LOOPED * total:
+    if not total or looped < LOOPED * total:
         return []
     trips = max(each.kernel.repeat for each in kernels if each.by == COMPILER)
     return [Note("loop", "", f"{100 * looped / total:.0f} % of the compiled time is in loops of up to {trips} trips: "
