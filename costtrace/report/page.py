@@ -16,6 +16,7 @@ body { font: 14px/1.45 system-ui, sans-serif; color: var(--fg); background: var(
 h1 { font-size: 1.4rem; margin: 0; } h2 { font-size: 1.05rem; margin: 1.6rem 0 .4rem; }
 p { margin: .3rem 0; } .soft { color: var(--soft); } .figures { display: flex; flex-wrap: wrap; gap: .4rem 2rem; }
 .figures b { font-size: 1.15rem; display: block; font-weight: 600; }
+select { max-width: 100%; } .icicle { overflow-x: auto; } .icicle svg { min-width: 38rem; }
 select, button { font: inherit; color: inherit; background: var(--row); border: 1px solid var(--line);
   border-radius: 4px; padding: .15rem .5rem; }
 :focus-visible { outline: 2px solid var(--accent); outline-offset: 1px; }
