@@ -105,6 +105,8 @@ def scan_masks(eqn: Any, mask: tuple[bool, ...], memo: Memo) -> tuple[tuple[bool
     """(results of the body that are used, operands of the scan that are read): the smallest that is consistent."""
     consts, carry = scan_counts(eqn.params)
     kept = mask[:carry]
+    if eqn.params["length"] == 0:  # nothing runs: what only the body reads is not needed
+        return mask, (False,) * consts + kept + (False,) * (len(eqn.invars) - consts - carry)
     while True:
         wanted = kept + mask[carry:]
         used = live(eqn.params["jaxpr"], wanted, memo).used

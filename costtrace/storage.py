@@ -265,9 +265,9 @@ def _updated(op: Op, region: Region, lead: tuple[Frame, ...]) -> tuple[list[Piec
     )
     fresh, fixed = min(asked, updated(op) * trips), not isinstance(region, Some) or region.fixed
     piece = Piece(v, Some(fresh, hash((id(op), "new", lead))), lead)
-    return [piece], [
-        Some(asked - fresh, hash((id(op), "old", lead, region)), 1, fixed, within)
-    ] if asked > fresh else []
+    old = Some(asked - fresh, hash((id(op), "old", lead, region)), 1, fixed, within)
+    # two updates at places that nobody knows may meet: what is left may be nothing, and has to be made all the same
+    return [piece], [old] if asked > fresh or isinstance(region, Some) else []
 
 
 def _invariant(p: Piece) -> Piece:

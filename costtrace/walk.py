@@ -28,6 +28,15 @@ def _width(dtype: Any) -> tuple[str, int]:
     return name, int(found.group(1)) if found else 8 * getattr(dtype, "itemsize", 1)
 
 
+def _resharded(name: str, to: Any, value: Value) -> bool:
+    """False where nothing can move: a single device, a scalar, and the reshard that jax writes behind a shard_map over
+    a mesh whose axes are the compiler's own (Auto), where it says nothing."""
+    if getattr(to, "num_devices", 1) <= 1 or not value.shape:
+        return False
+    kinds = getattr(getattr(to, "mesh", None), "axis_types", None)
+    return name != "reshard" or not kinds or any(getattr(k, "name", "") != "Auto" for k in kinds)
+
+
 class Walk:
     """The state of one flattening: the Trace under construction and the memos that keep it linear."""
 
@@ -141,7 +150,7 @@ class Walk:
         if self.axis_sizes:
             params = {**params, "axis_sizes": dict(self.axis_sizes)}
         self.out.ops.append(Op(name, tuple(operands), tuple(results), params, frame, phase, eqn.source_info))
-        if name in SHARDED and getattr(params.get("sharding", params.get("dst_sharding")), "num_devices", 1) > 1:
+        if name in SHARDED and _resharded(name, params.get("sharding", params.get("dst_sharding")), results[0]):
             self.note(
                 "sharding",
                 frame,

@@ -27,6 +27,7 @@ from needs import (
     Needs,
     Numbers,
     Value,
+    bits,
     elementwise,
     needed,
     scan_counts,
@@ -34,7 +35,6 @@ from needs import (
     window,
 )
 
-WIDTHS = {"none": 0, "int4": 4, "uint4": 4, "int2": 2, "uint2": 2, "float4_e2m1fn": 4}
 UPDATES = ("dynamic_update_slice", "scatter", "scatter-add")
 CALLS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 
@@ -77,8 +77,7 @@ class Machine:
 
     def new(self, shape: tuple[int, ...], dtype: Any) -> Numbers:
         start, size = len(self.bits), math.prod(shape)
-        width = WIDTHS.get(str(dtype))
-        self.bits += [np.dtype(dtype).itemsize * 8 if width is None else width] * size
+        self.bits += [bits(dtype)] * size
         self.buffer += [start] * size
         return np.arange(start, start + size).reshape(shape)
 
@@ -132,8 +131,10 @@ class Runner:
         self.held.append(jaxpr)
         env: dict[Any, Value] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
         for eqn in jaxpr.eqns:
-            scopes = [s for s in eqn.source_info.name_stack.stack if type(s).__name__ == "Scope" and "," not in s.name]
-            at = (*place, *(("scope", s.name, id(s)) for s in scopes))
+            stack = eqn.source_info.name_stack.stack
+            turned = any(s.name == "transpose" for s in stack if type(s).__name__ == "Transform")
+            scopes = [s for s in stack if type(s).__name__ == "Scope" and "," not in s.name]
+            at = (*place, *(("scope", s.name, hash((id(s), turned))) for s in scopes))
             outs = self.step(eqn, [self.read(env, v) for v in eqn.invars], at)
             env.update(zip(eqn.outvars, outs, strict=True))
         return [self.read(env, v) for v in jaxpr.outvars]
@@ -262,8 +263,8 @@ class Runner:
         if self.machine.whole(v.numbers):
             return v
         width = self.machine.bits[int(v.numbers.ravel()[0])] if v.numbers.size and v.numbers.min() >= 0 else 32
-        dtype = {4: "int4", 8: "int8", 16: "float16", 32: "float32", 64: "complex64"}[width]
-        struct = jax.ShapeDtypeStruct(v.numbers.shape, dtype)
+        by_width = {2: "int2", 4: "int4", 8: "int8", 16: "float16", 32: "float32", 64: "complex64"}
+        struct = jax.ShapeDtypeStruct(v.numbers.shape, by_width[width])
         return Value(self.machine.make("copy", v.place or place, struct, [needed(n) for n in v.numbers.ravel()]))
 
 
@@ -271,8 +272,7 @@ def accounts(fn: Callable[..., Any], args: tuple[Any, ...], donate: tuple[int, .
     """Bytes of each scope and of the whole program."""
     closed = jax.make_jaxpr(fn)(*args)
     jaxpr, used = dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars))
-    runner = Runner()
-    machine = runner.machine
+    machine = (runner := Runner()).machine
     values = []
     for i, v in enumerate(closed.jaxpr.invars):
         known = np.arange(v.aval.size).reshape(v.aval.shape) if np.dtype(v.aval.dtype).kind == "i" else None

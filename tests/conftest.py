@@ -21,6 +21,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="rewrite tests/golden instead of comparing; then read the diff"
     )
+    parser.addoption("--programs", type=int, default=50, help="random programs tried under each law")
 
 
 @pytest.fixture

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
-import numpy as np
 from jax._src.interpreters.partial_eval import dce_jaxpr
-from needs import scan_counts
+from needs import bits, scan_counts
 
 VIEWS = ("reshape", "squeeze", "expand_dims", "broadcast_in_dim", "slice", "split", "unstack", "dynamic_slice",
          "bitcast_convert_type", "stop_gradient")  # fmt: skip
@@ -53,8 +52,7 @@ class _Clock:
     buffers: list[Buffer] = field(default_factory=list)
 
     def make(self, aval: Any) -> Ref:
-        bits = 4 if str(aval.dtype) == "int4" else np.dtype(aval.dtype).itemsize * 8
-        self.buffers.append(Buffer(-(-aval.size * bits // 8), self.now, self.now))
+        self.buffers.append(Buffer(-(-aval.size * bits(aval.dtype) // 8), self.now, self.now))
         return Ref(self.buffers[-1], True, self.now)
 
     def read(self, ref: Held, by: str) -> None:

@@ -12,6 +12,15 @@ from typing import Any
 
 import numpy as np
 
+WIDTHS = {"none": 0, "int4": 4, "uint4": 4, "int2": 2, "uint2": 2, "float4_e2m1fn": 4}
+
+
+def bits(dtype: Any) -> int:
+    """The true width of an element."""
+    width = WIDTHS.get(str(dtype))
+    return np.dtype(dtype).itemsize * 8 if width is None else width
+
+
 Numbers = np.ndarray[Any, Any]
 Needs = list[frozenset[int]]
 Key = tuple[tuple[str, str, int], ...]
@@ -155,14 +164,29 @@ MOVES: dict[str, Callable[..., Needs]] = {
     "stack": _moved(lambda ins, p: np.stack(ins, p.get("axis", 0))),
     "iota": lambda ins, p, shape: [needed()] * math.prod(shape),
     "pad": _pad,
-    **dict.fromkeys(("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "argmax", "argmin"), _reduce),
+    **dict.fromkeys(
+        ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_or", "reduce_and", "argmax", "argmin"),
+        _reduce,
+    ),
     **dict.fromkeys(("cumsum", "cummax", "cummin", "cumprod", "sort", "dot_general"), _whole),
 }
 INDEXED: dict[str, Callable[..., Needs]] = {
     "dynamic_update_slice": _dynamic_update_slice,
     "gather": _gather,
     "scatter": lambda v, p, s: _scatter(v, p, s, False),
-    "scatter-add": lambda v, p, s: _scatter(v, p, s, True),
+    **dict.fromkeys(
+        (
+            "scatter-add",
+            "scatter_add",
+            "scatter_mul",
+            "scatter_min",
+            "scatter_max",
+            "scatter-mul",
+            "scatter-min",
+            "scatter-max",
+        ),
+        lambda v, p, s: _scatter(v, p, s, True),
+    ),
 }
 HELD: dict[str, Callable[..., Any]] = {
     "add": lambda a, b: a + b,

@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 from hypothesis import strategies as st
-from strategies import DIMENSIONS, DTYPES, FLOATS, Name, Program, Shared, Writer
+from strategies import DTYPES, FLOATS, Name, Program, Shared, Writer
 
 KINDS: dict[str, Callable[[Writer], Any]] = {}
 """Statement makers by name."""
@@ -78,7 +78,7 @@ def network(w: Writer) -> None:
 def broadcast(w: Writer) -> None:
     x = w.pick(lambda n: len(n.shape) < 3)
     if x:
-        w.let(f"lax.broadcast({x}, ({w.one(DIMENSIONS)},))", x)
+        w.let(f"lax.broadcast({x}, ({w.dimension()},))", x)
 
 
 @kind
@@ -162,7 +162,7 @@ def reverse(w: Writer) -> None:
 
 @kind
 def iota(w: Writer) -> None:
-    w.let(f"lax.iota({w.one(('int32', 'float32'))!r}, {w.one(DIMENSIONS)})")
+    w.let(f"lax.iota({w.one(('int32', 'float32'))!r}, {w.dimension()})")
 
 
 @kind
@@ -188,13 +188,13 @@ def dot(w: Writer) -> None:
         dims = tuple(range(len(x.shape)))
         w.let(f"lax.dot_general({x}, {x}, (({dims[-1:]}, {dims[-1:]}), ((), ())))", x)
     elif form == "batched" and batch is not None:
-        y = w.argument(x.dtype, (batch, k, w.one(DIMENSIONS)))
+        y = w.argument(x.dtype, (batch, k, w.dimension()))
         w.let(f"lax.dot_general({x}, {y}, ((({len(x.shape) - 1},), (1,)), ((0,), (0,))))", x, y)
     elif form == "columns":
-        y = w.argument(x.dtype, (w.one(DIMENSIONS), x.shape[0]))
+        y = w.argument(x.dtype, (w.dimension(), x.shape[0]))
         w.let(f"lax.dot_general({x}, {y}, (((0,), (1,)), ((), ())))", x, y)
     else:
-        y = w.argument(x.dtype, (k, w.one(DIMENSIONS)))
+        y = w.argument(x.dtype, (k, w.dimension()))
         wide = {"bfloat16": "float32", "float16": "float32", "int8": "int32"}.get(x.dtype, x.dtype)
         extra = f", preferred_element_type={wide!r}" if form == "wide" else ""
         w.let(f"jnp.matmul({x}, {y}{extra})", x, y)
@@ -257,6 +257,7 @@ def gradient(w: Writer) -> None:
     body = w.block(4, (param,), differentiated=True)
     result = next((n for n in reversed(body.own) if n.dtype in FLOATS), param)
     called = w.define(param.text, body, f"jnp.sum({result}.astype('float32'))")
+    w.shared.remarks.add("gradient")
     if w.one(("grad", "jvp")) == "grad":
         out = w.named(x.struct)
         w.lines.append(f"{out} = jax.grad({called})({x})")
@@ -272,7 +273,7 @@ def scan(w: Writer) -> None:
     if not c or w.depth <= 0 or not w.loops:
         return
     length = w.trips()
-    xs = w.pick(lambda n: n.shape[:1] == (length,)) or w.argument(w.one(DTYPES), (length, w.one(DIMENSIONS)))
+    xs = w.pick(lambda n: n.shape[:1] == (length,)) or w.argument(w.one(DTYPES), (length, w.dimension()))
     carry, x = Name(w.fresh("c"), c.dtype, c.shape), Name(w.fresh("x"), xs.dtype, xs.shape[1:])
     body = w.block(4, (x, carry))
     end = body.stepped(carry)
@@ -319,15 +320,17 @@ def programs(
     size: int = 8,
     depth: int = 2,
     dtypes: tuple[str, ...] = DTYPES,
+    empty: bool = True,
 ) -> st.SearchStrategy[Program]:
-    """Programs of up to `size` statements at each level, blocks nested up to `depth` deep."""
+    """Programs of up to `size` statements at each level, blocks nested up to `depth` deep. empty: may they hold
+    arrays and loops of nothing?"""
 
     @st.composite
     def build(draw: Any) -> Program:
-        writer = Writer(Shared(draw, tuple(KINDS[k] for k in kinds)), [], depth)
+        writer = Writer(Shared(draw, tuple(KINDS[k] for k in kinds), empty), [], depth)
         dtype = writer.one(dtypes)
         rank = writer.one((2, 3, 1, 0))
-        writer.names.append(writer.argument(dtype, tuple(writer.one(DIMENSIONS) for _ in range(rank))))
+        writer.names.append(writer.argument(dtype, tuple(writer.dimension() for _ in range(rank))))
         writer.write(size)
         uses = Counter(_NAME.findall("\n".join(writer.lines)))
         unused = [n for n in writer.own if uses[n.text] == 1 and n not in writer.kept]

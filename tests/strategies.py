@@ -18,6 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 from hypothesis import strategies as st
 from jax import lax
+from jax.experimental import pallas as pl
+from jax.sharding import AbstractMesh, AxisType
+from jax.sharding import PartitionSpec as P
 
 FLOATS = ("float32", "bfloat16", "float16")
 INTEGERS = ("int32", "int8", "int4")
@@ -48,14 +51,60 @@ def _python_repeat(n: int, body: Callable[[Any], Any], carry: Any) -> Any:
     return carry
 
 
-_MODULES = {"jax": jax, "jnp": jnp, "lax": lax, "np": np}
+def _kernel(body: Callable[[Any], Any], x: Any, block: int) -> Any:
+    def run(x_ref: Any, out_ref: Any) -> None:
+        out_ref[...] = body(x_ref[...])
+
+    rest = x.shape[1:]
+    spec = pl.BlockSpec((block, *rest), lambda i: (i, *(0 for _ in rest)))
+    return pl.pallas_call(run, jax.ShapeDtypeStruct(x.shape, x.dtype), grid=(x.shape[0] // block,), in_specs=[spec],
+                          out_specs=spec)(x)  # fmt: skip
+
+
+def _kernel_product(x: Any, y: Any, block: int) -> Any:
+    def run(x_ref: Any, y_ref: Any, out_ref: Any) -> None:
+        out_ref[...] = x_ref[...] @ y_ref[...]
+
+    rows, whole = pl.BlockSpec((block, x.shape[1]), lambda i: (i, 0)), pl.BlockSpec(y.shape, lambda i: (0, 0))
+    out = jax.ShapeDtypeStruct((x.shape[0], y.shape[1]), x.dtype)
+    out_spec = pl.BlockSpec((block, y.shape[1]), lambda i: (i, 0))
+    return pl.pallas_call(run, out, grid=(x.shape[0] // block,), in_specs=[rows, whole], out_specs=out_spec)(x, y)
+
+
+def _mapped(body: Callable[[Any], Any], x: Any) -> Any:
+    """One device's part, on a mesh of two by three; the results of the devices along d side by side."""
+    mesh = AbstractMesh((2, 3), ("d", "e"), axis_types=(AxisType.Auto,) * 2)
+    return jax.shard_map(body, mesh=mesh, in_specs=P("d"), out_specs=P("d"), check_vma=False)(x)
+
+
+def _custom_vjp(body: Callable[[Any], Any], x: Any) -> Any:
+    fn = jax.custom_vjp(body)
+    fn.defvjp(lambda x: (body(x), x), lambda x, g: (g * x,))
+    return fn(x)
+
+
+def _custom_jvp(body: Callable[[Any], Any], x: Any) -> Any:
+    fn = jax.custom_jvp(body)
+    fn.defjvp(lambda xs, ts: (body(*xs), ts[0] * xs[0]))
+    return fn(x)
+
+
+_MODULES = {"jax": jax, "jnp": jnp, "lax": lax, "np": np, "mapped": _mapped}
 AS_WRITTEN = _MODULES | {
+    "kernel": _kernel,
+    "kernel_product": _kernel_product,
+    "custom_vjp": _custom_vjp,
+    "custom_jvp": _custom_jvp,
     "scan": lambda body, init, xs, length: lax.scan(body, init, xs, length),
     "fori": lambda n, body, init: lax.fori_loop(0, n, lambda i, c: body(c), init),
     "repeat": _repeat,
     "branch": lambda p, dear, x: lax.cond(p, dear, lambda x: x, x),
 }
 UNROLLED = _MODULES | {
+    "kernel": lambda body, x, block: body(x),
+    "kernel_product": lambda x, y, block: x @ y,
+    "custom_vjp": lambda body, x: body(x),
+    "custom_jvp": lambda body, x: body(x),
     "scan": _python_scan,
     "fori": _python_repeat,
     "repeat": _python_repeat,
@@ -70,7 +119,8 @@ class Program:
     source: str
     types: tuple[tuple[str, tuple[int, ...]], ...]
     remarks: frozenset[str] = frozenset()
-    """"empty": an array or a loop of nothing in it; "looped gradient": a loop that is differentiated;
+    """"empty": an array or a loop of nothing in it; "looped gradient": a loop that is differentiated; "custom
+    gradient": a derivative of the author's own; "gradient": any at all;
     "carried row": a scan stacks what it also carries, one array in the loop and two unrolled."""
 
     @property
@@ -112,6 +162,7 @@ class Name:
 class Shared:
     draw: Any
     makers: tuple[Callable[[Writer], Any], ...]
+    empty: bool = True
     arguments: list[Name] = field(default_factory=list)
     count: int = 0
     remarks: set[str] = field(default_factory=set)
@@ -136,6 +187,9 @@ class Writer:
     def number(self, low: int, high: int) -> int:
         return int(self.shared.draw(st.integers(low, high)))
 
+    def dimension(self) -> int:
+        return int(self.one(DIMENSIONS if self.shared.empty else [n for n in DIMENSIONS if n]))
+
     def fresh(self, prefix: str = "v") -> str:
         self.shared.count += 1
         return f"{prefix}{self.shared.count}"
@@ -154,7 +208,7 @@ class Writer:
     def array(self, ranks: tuple[int, ...], dtypes: tuple[str, ...] = DTYPES) -> Name:
         """A name in sight of one of these ranks without an axis of 0, or a new argument."""
         found = self.pick(lambda n: len(n.shape) in ranks and n.size > 0, dtypes)
-        return found or self.argument(self.one(dtypes), tuple(self.one(DIMENSIONS) for _ in range(self.one(ranks))))
+        return found or self.argument(self.one(dtypes), tuple(self.dimension() for _ in range(self.one(ranks))))
 
     def like(self, x: Name) -> Name:
         """A name of x's type: one in sight or a new argument."""
@@ -191,7 +245,7 @@ class Writer:
             self.shared.remarks.add("empty")
 
     def trips(self) -> int:
-        n = self.number(0, 3)
+        n = self.number(0 if self.shared.empty else 1, 3)
         if n == 0:
             self.shared.remarks.add("empty")
         return n

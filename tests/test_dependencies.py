@@ -121,8 +121,8 @@ def test_what_is_missing_is_said_with_what_gets_it(
     code, page = doctor()
     assert code == 1
     assert "pip install 'costtrace[train]'" in page
-    assert "\nproblem: jax is too old: pip install 'jax>=0.10'\n" in page
-    assert "\nproblem: networkx is missing: pip install 'networkx>=3.2'" in page
+    assert "\nproblem: jax is too old: pip install 'jax>=0.10.2'\n" in page
+    assert "\nproblem: networkx is missing: pip install 'networkx>=3.3'" in page
     assert "problem: optax" not in page
 
 

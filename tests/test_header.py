@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import struct
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from flax import linen as nn
 
 import costtrace
 from costtrace import header
+from costtrace.checkpoint import BITS
 from costtrace.cli import main
 from costtrace.errors import ShapeError, UsageError
 
@@ -22,9 +24,10 @@ S = jax.ShapeDtypeStruct
 
 def safetensors(path: Path, tensors: dict[str, tuple[str, tuple[int, ...]]]) -> Path:
     """A file with this header and no tensor at all: whoever reads one fails."""
-    entries = {
-        name: {"dtype": dtype, "shape": shape, "data_offsets": [0, 0]} for name, (dtype, shape) in tensors.items()
-    }
+    entries, at = {}, 0
+    for name, (dtype, shape) in tensors.items():
+        end = at + math.prod(shape) * BITS.get(dtype, 0) // 8
+        entries[name], at = {"dtype": dtype, "shape": shape, "data_offsets": [at, end]}, end
     text = json.dumps({"__metadata__": {"format": "pt"}, **entries}).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text)
     return path
@@ -133,7 +136,7 @@ ERRORS = {
     "net --checkpoint not.safetensors": "not.safetensors is no safetensors file",
     "net --checkpoint nowhere": "no file nowhere: give a .safetensors file",
     "net --checkpoint folder": "folder is no orbax checkpoint: no _METADATA in it; give the folder of one step's item",
-    "forward --checkpoint odd.safetensors": "tensor 'w' has dtype Q3_K, which jax has not: convert the checkpoint",
+    "forward --checkpoint odd.safetensors": "odd.safetensors: tensor 'w' has dtype Q3_K: known are BOOL, ",
     "forward --checkpoint paths.safetensors": "forward failed while jax traced it: KeyError: 'layer_0.kernel'",
 }
 

@@ -211,5 +211,18 @@ def test_an_operand_that_nobody_reads_is_dead() -> None:
     assert work(total(fn, A(3))) == work(total(lax.neg, A(3)))
 
 
+def test_what_only_a_loop_of_no_trips_reads_is_dead() -> None:
+    def fn(x, w):
+        return lax.fori_loop(0, 0, lambda i, c: c + x @ w, jnp.exp(x))
+
+    assert work(total(fn, A(3, 3), A(3, 3))) == work(total(jnp.exp, A(3, 3)))
+
+    def read_outside(x):
+        y = lax.sin(x)
+        return lax.scan(lambda c, row: (c * y + row, row), x, jnp.zeros((0, 3)))
+
+    assert work(total(read_outside, A(3))) == dict.fromkeys(WORK, 0)
+
+
 def test_int4_counting_is_traced() -> None:
     assert total(lambda: lax.iota("int4", 4) * 2 + 1).integer_ops == 2 * 4

@@ -245,3 +245,17 @@ def test_xla_reduces_gradients_whole_where_no_result_is_said_to_be_cut() -> None
     parameters = 2 * LAYERS * 12 * WIDTH * WIDTH * 7 // 8
     assert derived == {"all_gather": 2 * parameters, "reduce_scatter": parameters}
     assert real == {"all_gather": 2 * parameters, "all_reduce": 2 * parameters}
+
+
+def test_a_reshard_that_moves_nothing_is_no_sharding() -> None:
+    """jax writes one of the gradient's seed behind a shard_map over axes that are the compiler's own."""
+    mesh = AbstractMesh((2, 3), ("d", "e"), axis_types=(AxisType.Auto,) * 2)
+
+    def fn(x: Any, w: Any) -> Any:
+        summed = jax.shard_map(lambda x: jax.lax.psum(x, "d"), mesh=mesh, in_specs=P("d"), out_specs=P("d"),
+                               check_vma=False)(x)  # fmt: skip
+        return jax.checkpoint(lambda y: jax.grad(lambda z: (z @ w).sum())(y))(summed)
+
+    p = costtrace.profile(fn, array(12, 2), array(2, 3))
+    assert (p.status, p.notes[0].kind) == ("exact", "no-scopes")
+    assert p.total.matmul_flops == 2 * 12 * 2 * 3  # the seed by w; the sum itself is dead

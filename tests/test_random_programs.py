@@ -1,29 +1,20 @@
-"""Random programs (strategies.py, statements.py) against slow accounts of bytes and memory, and what holds for all.
+"""A few random programs under every law of program_laws.py; random_programs.py tries thousands.
 
-What XLA counts of them is in test_xla.py.
+`pytest --programs 500` tries that many under each law.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import jax
 import pytest
-from brute import accounts
 from hypothesis import HealthCheck, assume, given, settings
-from liveness import peak
-from statements import KINDS, programs
+from program_laws import LAWS, Passed
 from strategies import Program
 
 import costtrace
 
-NETS = tuple(k for k in KINDS if k not in ("convolution", "gradient", "network"))
-"""What the slow accounts know."""
-PLACED = tuple(k for k in NETS if k not in ("indexed", "update"))
-"""What touches elements at places known beforehand; of the rest costtrace counts elements, not places."""
-NESTED = (*PLACED, "dot", "scan", "scan", "scope", "scope", "scope", "function")
-
-# filter_too_much: a program where the definition leaves a choice is passed over.
+# filter_too_much: a program of which a law says nothing is passed over.
 settings.register_profile(
     "programs",
     settings.get_profile("costtrace"),
@@ -31,80 +22,22 @@ settings.register_profile(
 )
 
 
-def few(n: int) -> Any:
-    return settings(settings.get_profile("programs"), max_examples=n)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.xla if law.marks else ()) for name, law in LAWS.items()]
+)
+def test_law(name: str, request: pytest.FixtureRequest) -> None:
+    law = LAWS[name]
+    count: Any = request.config.getoption("--programs")
 
+    @settings(settings.get_profile("programs"), max_examples=count)
+    @given(law.programs)
+    def holds(p: Program) -> None:
+        try:
+            law.holds(p)
+        except Passed:
+            assume(False)
 
-@few(80)
-@given(programs())
-def test_scanned_and_unrolled_programs_do_the_same_work(p: Program) -> None:
-    assume("looped gradient" not in p.remarks)
-    looped, flat = (costtrace.profile(p.fn(unrolled), *p.args) for unrolled in (False, True))
-    for count in ("matmul_flops", "conv_flops", "vector_flops", "transcendentals"):
-        assert getattr(looped.total, count) == getattr(flat.total, count), count
-    assert looped.total.by_dtype == flat.total.by_dtype
-
-
-@few(60)
-@given(programs(NESTED, size=6))
-def test_scanned_and_unrolled_scopes_move_the_same_bytes(p: Program) -> None:
-    assume(not p.remarks & {"empty", "carried row"} and "branch(" not in p.source)
-    looped, flat = (costtrace.profile(p.fn(unrolled), *p.args) for unrolled in (False, True))
-    assert looped.total.bytes_fused == flat.total.bytes_fused
-    assert {k: c.bytes_fused for k, c in looped.scopes().items()} == {
-        k: c.bytes_fused for k, c in flat.scopes().items()
-    }
-
-
-@few(80)
-@given(programs())
-def test_sums_and_order_of_cuts(p: Program) -> None:
-    found = costtrace.profile(p.fn(), *p.args)
-    for path, cost in found.by_scope.items():
-        assert cost.bytes_fused <= cost.bytes_scoped <= cost.bytes_unfused, path
-    for by in ("primitive", "scope", "dtype", "phase"):
-        rows = found.rows(by=by)
-        assert sum(r.cost.flops for r in rows) == found.total.flops, by
-        assert sum(r.cost.bytes_unfused for r in rows) == found.total.bytes_unfused, by
-
-
-@few(40)
-@given(programs())
-def test_asked_again_saved_and_jitted_it_is_the_same(p: Program) -> None:
-    found = costtrace.profile(p.fn(), *p.args)
-    assert costtrace.profile(p.fn(), *p.args) == found
-    assert costtrace.Profile.from_json(found.to_json()) == found
-    jitted = costtrace.profile(jax.jit(p.fn()), *p.args)
-    assert (jitted.total, jitted.peak.nbytes, jitted.scopes()) == (found.total, found.peak.nbytes, found.scopes())
-
-
-@few(100)
-@given(programs(NESTED, size=6))
-def test_bytes_are_those_of_the_slow_account(p: Program) -> None:
-    book = accounts(p.fn(), p.args)
-    assume(not book.doubts and "empty" not in p.remarks)
-    found = costtrace.profile(p.fn(), *p.args)
-    for path, row in book.rows.items():
-        cost = found.by_scope[path]
-        assert (cost.bytes_fused, cost.bytes_scoped, cost.bytes_unfused) == (row.fused, row.scoped, row.unfused), path
-
-
-@few(60)
-@given(programs((*NETS, "indexed", "update", "scope"), size=5, depth=1))
-def test_no_count_is_below_the_slow_account(p: Program) -> None:
-    book = accounts(p.fn(), p.args)
-    assume(not book.doubts)
-    assert costtrace.profile(p.fn(), *p.args).total.bytes_fused >= book.rows[""].fused
-
-
-@few(80)
-@given(programs(NESTED, size=6))
-def test_peak_is_that_of_the_slow_account(p: Program) -> None:
-    assume("repeat(" not in p.source and "empty" not in p.remarks)
-    want = peak(p.fn(), p.args)
-    assume(want is not None)
-    found = costtrace.profile(p.fn(), *p.args).peak
-    assert found.nbytes == want, found.alive
+    holds()
 
 
 @pytest.mark.parametrize("unrolled", [False, True])

@@ -283,3 +283,22 @@ def test_work_without_a_price_is_not_0() -> None:
     assert theirs_row["cost"]["bytes_fused"] == 2 * 4 * 64 * 64  # its bytes are known
     assert ours_row["cost"]["flops"] == 64 * 64
     assert doc["coverage"] == {"exact": None, "modelled": None, "unknown": None}
+
+
+def test_the_heading_says_how_much_is_counted_how() -> None:
+    side = 64
+
+    def fn(x: Any) -> Any:
+        return jax.lax.linalg.cholesky(x, symmetrize_input=False) + x
+
+    exact = document("toy", {}, V6E, [("f", 3, profile(lambda x: x + x, array(side, side)))])
+    assert text.page(exact).splitlines()[2] == "counted: all 1 ops exactly"
+    some = profile(fn, jax.ShapeDtypeStruct((side, side), "float32"))
+    doc = document("toy", {}, V6E, [("f", 3, some)])
+    total, modelled = some.total.flops, some.total.linalg_flops  # n^3 / 3, by LAPACK's leading term
+    assert doc["coverage"]["modelled"] == pytest.approx(modelled / total)
+    n = doc["ops"]["exact"]
+    assert text.page(doc).splitlines()[2] == (
+        f"counted: {n} exactly ({100 - 100 * modelled / total:.1f} % of FLOPs), "
+        f"1 modelled ({100 * modelled / total:.1f} % of FLOPs) of {n + 1} ops"
+    )

@@ -180,3 +180,14 @@ def test_prefetched_indices_touch_no_more_blocks_than_steps() -> None:
 
     cost = costtrace.profile(fn, S((4,), "int32"), S((3200, 128), "float32")).total
     assert cost.bytes_fused == cost.bytes_unfused == 4 * 4 + 2 * (4 * 4 * 8 * 128)
+
+
+def test_two_updates_at_unknown_places_may_meet() -> None:
+    """One row and then two of three: together they may or may not be all, so what they write over is made."""
+
+    def fn(x: Any, w: Any, i: Any, one: Any, j: Any, two: Any) -> Any:
+        return (x @ w).at[i].set(one).at[j].set(two)
+
+    total = costtrace.profile(fn, rows(3), S((64, 64), "float32"), S((1,), "int32"), rows(1), S((2,), "int32"),
+                              rows(2)).total  # fmt: skip
+    assert total.bytes_fused == 3 * ROW + 64 * ROW + 4 + ROW + 2 * 4 + 2 * ROW + 3 * ROW

@@ -6,65 +6,22 @@ Equal means that XLA's number is the float32 nearest to ours. What differs by de
 from __future__ import annotations
 
 import math
-from collections import Counter
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
 from jax import lax
-from statements import programs
-from strategies import Program
+from program_laws import ours, theirs
 
-import costtrace
 from costtrace.errors import PrivateDoorError
 from costtrace.evidence import xla
-from costtrace.rules import RULES
-from costtrace.trace import trace
 
 pytestmark = pytest.mark.xla
 
 
 def A(*shape: int, dtype: str = "float32") -> jax.ShapeDtypeStruct:  # noqa: N802
     return jax.ShapeDtypeStruct(shape, dtype)
-
-
-def ours(fn: Any, args: tuple[Any, ...]) -> Counter[tuple[str, float]]:
-    """(kind, FLOPs as float32) of every real product and convolution, a loop's body once, as XLA counts."""
-    found: Counter[tuple[str, float]] = Counter()
-    for op in trace(fn, *args).ops:
-        if op.primitive in RULES and "complex" not in op.outputs[0].dtype:
-            cost = RULES[op.primitive].formula(op)
-            for kind, flops in (("matmul", cost.matmul_flops), ("conv", cost.conv_flops)):
-                if flops:
-                    found[kind, float(np.float32(flops))] += 1
-    return found
-
-
-def theirs(fn: Any, args: tuple[Any, ...]) -> Counter[tuple[str, float]]:
-    found = xla.lowered(fn, args)
-    return Counter((i.kind, i.flops) for i in found if i.flops and not i.excluded)
-
-
-@settings(max_examples=150, suppress_health_check=list(HealthCheck))
-@given(programs())
-def test_random_programs_instruction_by_instruction(p: Program) -> None:
-    assume("complex" not in xla.excluded(p.fn(), p.args) or "conv_general" not in p.source)
-    if "empty" in p.remarks:  # XLA also drops what only an array of nothing needs, and prices loops that never run
-        assume("0," not in p.source and ", 0)" not in p.source)
-        assert not theirs(p.fn(), p.args) - ours(p.fn(), p.args)
-    else:
-        assert theirs(p.fn(), p.args) == ours(p.fn(), p.args)
-
-
-@settings(max_examples=80, suppress_health_check=list(HealthCheck))
-@given(programs())
-def test_random_programs_scanned_are_xla_unrolled(p: Program) -> None:
-    assume(not p.remarks and not xla.excluded(p.fn(), p.args))
-    found = costtrace.profile(p.fn(), *p.args).total
-    assert (found.matmul_flops, found.conv_flops) == xla.matmul_conv(p.fn(unrolled=True), p.args)
 
 
 WAVES = ("NWC", "WIO", "NWC")

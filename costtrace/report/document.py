@@ -83,6 +83,7 @@ def document(
         "pessimistic_s": _all_calls(parts, "pessimistic_s"),
         "status": max((profile.status for _, _, profile in stages), key=STATUS.index, default=EXACT),
         "coverage": _coverage(stages),
+        "ops": _ops(stages),
         "numbers": _numbers(total, chip, grouping.efficiency),
         "notes": [
             {"kind": note.kind, "stage": name, "scope": note.scope, "text": note.text}
@@ -236,12 +237,21 @@ def _coverage(stages: Stages) -> dict[str, float | None]:
         return dict.fromkeys(STATUS)
     flops = dict.fromkeys(STATUS, 0)
     for _, calls, profile in stages:
-        for row in profile.rows(by="scope", merge=False):
-            flops[row.status] += calls * row.cost.flops
+        for record in profile.records:
+            flops[record.status] += calls * record.cost.flops
     if not any(flops.values()):
         for _, _, profile in stages:
             flops[profile.status] += 1
     return {status: n / sum(flops.values()) for status, n in flops.items()}
+
+
+def _ops(stages: Stages) -> dict[str, int]:
+    """How many of the program's operations are counted exactly, modelled, partly unknown; each stage once."""
+    found = dict.fromkeys(STATUS, 0)
+    for _, _, profile in stages:
+        for record in profile.records:
+            found[record.status] += record.ops
+    return found
 
 
 def _chip_notes(cost: Cost, stages: Stages, chip: Chip, efficiency: bool) -> list[Document]:

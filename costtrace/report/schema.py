@@ -117,6 +117,7 @@ MODEL = _object(
         "pessimistic_s": SECONDS,
         "status": STATUS,
         "coverage": _object(_each((EXACT, MODELLED, UNKNOWN), _or_null(SECONDS))),
+        "ops": _object(_each((EXACT, MODELLED, UNKNOWN), COUNT)),
         "numbers": _list(RATE),
         "notes": _list(NOTE),
     },

@@ -118,7 +118,22 @@ def _head(doc: Document) -> list[str]:
     peaks = [f"{n['text']} {what} [{n['tag']}]" for what, n in wanted]
     rates = "at measured rates" if doc["efficiency"] else "at peak rates"
     first = f"{doc['model']}: {config}" if config else doc["model"]
-    return [*wrapped(first), *wrapped(f"on {doc['chip_title']}, {rates}: {', '.join(peaks)}")]
+    return [*wrapped(first), *wrapped(f"on {doc['chip_title']}, {rates}: {', '.join(peaks)}"), counted(doc)]
+
+
+def counted(doc: Document) -> str:
+    """How much of the program is counted exactly, modelled, partly unknown: operations, and their share of the FLOPs
+    (which nobody knows where one has no price)."""
+    ops, shares = doc["ops"], doc["coverage"]
+    if not ops["modelled"] and not ops["unknown"]:
+        return f"counted: all {ops['exact']:,} ops exactly"
+    words = {"exact": "exactly", "modelled": "modelled", "unknown": "partly unknown"}
+    parts = [
+        f"{n:,} {words[status]}" + (f" ({100 * shares[status]:.1f} % of FLOPs)" if shares[status] is not None else "")
+        for status, n in ops.items()
+        if n
+    ]
+    return f"counted: {', '.join(parts)} of {sum(ops.values()):,} ops"
 
 
 def written(value: Any) -> str:
