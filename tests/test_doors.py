@@ -37,6 +37,9 @@ DOORS = {
     "jaxlib._hlo.hlo_module_from_text": "evidence/xla.py",
     "jaxlib._jax.hlo_module_cost_analysis": "evidence/xla.py",
     "jaxlib._jax.mlir.mlir_module_to_xla_computation": "evidence/exported.py",
+    "jaxlib.mlir.dialects.stablehlo.register_stablehlo_passes": "evidence/exported.py",
+    "jaxlib.mlir.passmanager.PassManager": "evidence/exported.py",
+    "jaxlib.mlir.ir.MLIRError": "evidence/exported.py",
     "jax.extend.mlir.refine_polymorphic_shapes": "evidence/exported.py",
 }
 """Private names of jax and jaxlib, each with the file that reaches for it."""
