@@ -3,8 +3,7 @@
 Every buffer's elements get numbers; a value is an array of numbers (-1: written in the program, nothing to read). A
 view is an array of its source's numbers. Any other primitive makes a new buffer and says which numbers each of its
 elements needs. Loops are run trip by trip. What the results ask for is followed back, and the bytes that cross the edge
-of a set of primitives are counted with sets. It shares no code and no approximation with costtrace.
-"""
+of a set of primitives are counted with sets. It shares no code and no approximation with costtrace."""
 
 from __future__ import annotations
 
@@ -208,7 +207,7 @@ class Runner:
         return np.asarray(known[0]) if name in ("convert_element_type", "stop_gradient") else None
 
     def in_place(self, x: Numbers) -> bool:
-        return x.size > 0 and int(x.ravel()[0]) in self.donated and bool((np.diff(x.ravel()) == 1).all())
+        return len(np.unique(x)) == x.size > 0 and self.donated.issuperset(x.ravel().tolist())
 
     def updated(self, name: str, at: Key, aval: Any, needs: Needs, x: Numbers) -> Numbers:
         """A donated buffer after an update: its own numbers, but for the elements that are written."""
@@ -216,6 +215,7 @@ class Runner:
         where = [i for i, n in enumerate(needs) if n - {int(out[i])} or not n]
         part = jax.ShapeDtypeStruct((len(where),), aval.dtype)
         out[where] = self.machine.make(name, at, part, [needs[i] for i in where])
+        self.donated.update(out.tolist())
         return out.reshape(x.shape)
 
     def scan(self, p: Any, ins: list[Value], place: Key) -> list[Value]:

@@ -7,6 +7,7 @@ random_programs.py as many as asked for.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -200,7 +201,7 @@ def a_batch_of_three_is_three_times_the_work(p: Program) -> None:
     assert work(many) == thrice, f"{work(many)} {thrice}"
 
 
-@law(("mapped", "mapped", "unary", "scan", "function", "scope"), size=4)
+@law(("mapped", "mapped", "unary", "scan", "function", "scope"), size=4, empty=False)
 def collectives_send_what_a_ring_sends(p: Program) -> None:
     found = costtrace.profile(p.fn(), *p.args).total.collective_bytes
     want = collectives.sent(p.fn(), p.args)
@@ -237,6 +238,7 @@ def products_are_xlas_instruction_by_instruction(p: Program) -> None:
 @law((*COMMON, *PRODUCTS, *BLOCKS, *BLOCKS), empty=False, marks="xla")
 def products_in_loops_are_xlas_unrolled(p: Program) -> None:
     unless(p.remarks - {"gradient"}, xla.excluded(p.fn(), p.args))
+    unless(re.search(r"lax\.(sub|rem)\((\w+), \2\)", p.source))  # of integers, it is folded to 0 while it is lowered
     found = costtrace.profile(p.fn(), *p.args).total
     flops = found.matmul_flops, found.conv_flops
     assert flops == xla.matmul_conv(p.fn(unrolled=True), p.args)
