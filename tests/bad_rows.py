@@ -56,14 +56,14 @@ ROWS = {
         "--html /nowhere/x.html: No such file or directory: give a path that can be written",
     "trace mine.py:plain --arg f32[2,2] --arg f32[2,2] --html checkpoint":
         "--html checkpoint: Is a directory: give a path that can be written",
-    "trace mine.py:plain --arg f32[2,2] --arg f32[2,2] --plot x.png":
-        "--plot x.png: it writes SVG: give a name that ends in .svg",
+    "trace mine.py:plain --arg f32[2,2] --arg f32[2,2] --plot x.pdf":
+        "--plot x.pdf: it writes SVG and PNG: give a name that ends in .svg or .png",
     "trace mine.py:plain --arg f32[2,2] --arg f32[2,2] --speedscope checkpoint":
         "--speedscope checkpoint: Is a directory: give a path that can be written",
     "trace mine.py:plain --arg f32[2,2] --arg f32[2,2] --html ok.html --speedscope /nowhere/x":
         "--speedscope /nowhere/x: No such file or directory: give a path that can be written",
-    "trace mine.py:plain --arg f32[2,2] --arg f32[2,2] --html ok.html --plot x.png":
-        "--plot x.png: it writes SVG: give a name that ends in .svg",
+    "trace mine.py:plain --arg f32[2,2] --arg f32[2,2] --html ok.html --plot x.pdf":
+        "--plot x.pdf: it writes SVG and PNG: give a name that ends in .svg or .png",
     "trace mine.py:plain --arg f32[2,2] --arg f32[2,2] --checkpoint good.safetensors --chip":
         "option '--chip' requires an argument",
     "trace mine.py:plain --arg f32[2,2] --arg f32[2,2] --top 0":
@@ -102,7 +102,6 @@ ROWS = {
     "klein --chips 8 --mesh data": "--mesh 'data': write AXIS=SIZE,AXIS=SIZE, as in data=2,model=4, each axis once",
     "klein --chips 8 --train lion": "optimizer 'lion': choose one of sgd, momentum, adam, adamw",
     "klein --strategy tp": "--strategy tp: say how many chips: --chips 8",
-    "klein --chips 8 --html x.html": "--html x.html: with --chips there is only a table: leave one of the two out",
     "klein --chips 999999999999": "999999999999 chips are not whole pods or hosts of 256 v6e",
     "klein --by layer --view kernels --by primitive":
         "--compiled with --by primitive: the compiler knows scopes; leave --by out",

@@ -60,6 +60,7 @@ def folder(path: Path, page: str) -> Path:
     (path / "tiny.py").write_text(models[0])
     (path / "budget.toml").write_text(BUDGET)
     (path / "my.toml").write_text((chip.folder() / "v6e.toml").read_text())
+    (path / "module.hlo").write_text((ROOT / "tests/hlo/block.v6e.hlo").read_text())
     header = json.dumps({"up": {"dtype": "BF16", "shape": [256, 1024], "data_offsets": [0, 524288]}}).encode()
     (path / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
     return path

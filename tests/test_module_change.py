@@ -157,6 +157,15 @@ def test_marks_do_not_part_what_was_equal() -> None:
     assert Mark("a/b") == Mark("c") and Mark("a/b") != "a/b" and Mark("a/b").path == ("a", "b")
 
 
+def test_a_module_joined_with_what_has_no_mark() -> None:
+    """The arrays of a module as an argument, the rest of it in a closure."""
+    arrays, rest = eqx.partition(eqx.nn.MLP(D, D, H, 1, key=jax.random.key(0)), eqx.is_array)
+    found = costtrace.profile(lambda a, x: jax.vmap(eqx.combine(a, rest))(x), arrays, X)
+    assert {row.key: row.cost.matmul_flops for row in found.rows(merge=False) if row.cost.matmul_flops} == {
+        "layers[0]": 2 * B * D * H, "layers[1]": 2 * B * H * D,
+    }  # fmt: skip
+
+
 def test_the_user_s_module_has_no_mark() -> None:
     for made in (EqxSiblings(jax.random.key(0)), NnxSiblings(nnx.Rngs(0))):
         costtrace.profile(made, X)

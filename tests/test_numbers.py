@@ -23,6 +23,7 @@ WORDS = {
     "transcendental": "exp, log, tanh and the like",
     "integer": "integer and bit work, comparisons",
     "link": "bytes between chips",
+    "host": "bytes between a chip and the memory of its host",
 }
 
 

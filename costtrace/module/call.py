@@ -15,7 +15,7 @@ from costtrace.arguments import name_of
 from costtrace.errors import UsageError
 from costtrace.module import equinox, haiku, linen, nnx
 from costtrace.module.inputs import Inputs, array, arrays
-from costtrace.module.naming import named
+from costtrace.module.naming import named, unmarked
 from costtrace.module.parts import Parts, shaped
 
 INITIALISED: tuple[Any, ...] = (linen, haiku)
@@ -94,6 +94,13 @@ def _function(target: Any, method: str, own: Parts | None, inputs: Inputs) -> tu
     stateful = own is not None and bool(jax.tree.leaves(own.state))
 
     def call(*arguments: Any) -> Any:
+        try:
+            return attempt(*arguments)
+        except Exception:  # noqa: BLE001  # an author's code may raise anything, and may not like the marks
+            with unmarked():
+                return attempt(*arguments)
+
+    def attempt(*arguments: Any) -> Any:
         left = list(arguments)
         weights = left.pop(0) if groups else {}
         split = dict(zip(groups, [weights], strict=True)) if len(groups) == 1 else weights

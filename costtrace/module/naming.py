@@ -7,6 +7,7 @@ put back afterwards. A method other than __call__ is named after a dot, as linen
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import functools
 import inspect
 import types
@@ -40,6 +41,19 @@ class Mark(str):
     @property
     def path(self) -> tuple[str, ...]:
         return tuple(part for part in str.__str__(self).split("/") if part)
+
+
+_marking = contextvars.ContextVar("_marking", default=True)
+
+
+@contextlib.contextmanager
+def unmarked() -> Iterator[None]:
+    """While open, modules get no marks: for a program that joins a module which has one with what has none."""
+    token = _marking.set(False)
+    try:
+        yield
+    finally:
+        _marking.reset(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +97,7 @@ class Naming:
             if id(module) not in self.paths:
                 self.paths[id(module)] = (*at, *written(path))
                 self.kept.append(module)
-                if self.tree.marked(module) is None:
+                if _marking.get() and self.tree.marked(module) is None:
                     self.tree.mark(module, Mark("/".join(self.paths[id(module)])))
 
     def path(self, module: Any) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import math
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from xml.etree import ElementTree
 from costtrace import units
 from costtrace.errors import UsageError
 from costtrace.report.page import STYLE
+from costtrace.report.table import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,12 +56,14 @@ def _style(salt: str) -> Iterator[None]:
     except ImportError:
         raise UsageError("charts need matplotlib: pip install matplotlib") from None
     fg, soft, line = COLOURS["fg"], COLOURS["soft"], COLOURS["line"]
-    with matplotlib.rc_context({
+    rules = {
         "svg.fonttype": "none", "svg.hashsalt": salt, "text.parse_math": False, "font.size": 9.0, "text.color": fg,
         "axes.edgecolor": soft, "axes.labelcolor": fg, "xtick.color": fg, "ytick.color": fg, "grid.color": line,
         "axes.grid": True, "axes.axisbelow": True, "axes.spines.top": False, "axes.spines.right": False,
         "grid.linewidth": 0.6, "legend.frameon": False, "font.family": "sans-serif",
-    }):  # fmt: skip
+    }  # fmt: skip
+    with matplotlib.rc_context(rules), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # of a name that the font lacks a letter for
         yield
 
 
@@ -96,12 +100,12 @@ class Chart:
     def file(self, kind: str, title: str) -> bytes:
         """An "svg" or "png" with a title."""
         with _style(self.label):
-            self.figure.suptitle(title, x=0.01, ha="left", fontsize=10)
+            self.figure.suptitle(printable(title), x=0.01, ha="left", fontsize=10)
             self.figure.patch.set_alpha(1.0)
             if kind == "svg":
                 root = self._svg()
                 head = ElementTree.Element(f"{{{SVG}}}title")
-                head.text = title
+                head.text = printable(title)
                 root.insert(0, head)
                 return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
             out = io.BytesIO()
@@ -121,11 +125,11 @@ class Chart:
             group = next(g for g in root.iter(f"{{{SVG}}}g") if g.get("id") == gid)
             marks = list(group.iter(f"{{{SVG}}}use")) or [p for p in group.iter(f"{{{SVG}}}path") if p.get("style")]
             for k, (mark, words) in enumerate(zip(marks, said, strict=False)):
-                ElementTree.SubElement(mark, f"{{{SVG}}}title").text = words
+                ElementTree.SubElement(mark, f"{{{SVG}}}title").text = printable(words)
                 if k < READABLE:
                     mark.set("tabindex", "0")
                     mark.set("role", "img")
-                    mark.set("aria-label", words)
+                    mark.set("aria-label", printable(words))
         return root
 
 
@@ -212,7 +216,7 @@ def _bars(
         ends = start if stacked else [max(each) for each in zip(*(widths for widths, _, _ in bars), strict=True)]
         for row, end in zip(rows, ends, strict=True):
             axes.annotate(units.text(end, "s", 3), (end, row), (4, 0), textcoords="offset points", va="center")
-        axes.set_yticks(rows, list(names))
+        axes.set_yticks(rows, [printable(name) for name in names])
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
         axes.margins(x=0.1, y=0.01)
@@ -233,8 +237,8 @@ def memory(stages: Sequence[tuple[str, Sequence[tuple[str, int]]]], room: float 
         at = 0
         for name, curve in stages:
             axes.axvline(at, color=COLOURS["soft"], linewidth=0.8, linestyle="--")
-            axes.annotate(name, (at, 1.0), (3, -3), xycoords=("data", "axes fraction"), textcoords="offset points",
-                          va="top")  # fmt: skip
+            axes.annotate(printable(name), (at, 1.0), (3, -3), xycoords=("data", "axes fraction"),
+                          textcoords="offset points", va="top")  # fmt: skip
             at += len(curve)
         if room is not None and room < 4 * max(heights):
             axes.axhline(room, color=COLOURS["link"], linewidth=1.0)
