@@ -56,7 +56,7 @@ def _style(salt: str) -> Iterator[None]:
     except ImportError:
         raise UsageError("charts need matplotlib: pip install matplotlib") from None
     fg, soft, line = COLOURS["fg"], COLOURS["soft"], COLOURS["line"]
-    rules = {
+    rules: Any = {
         "svg.fonttype": "none", "svg.hashsalt": salt, "text.parse_math": False, "font.size": 9.0, "text.color": fg,
         "axes.edgecolor": soft, "axes.labelcolor": fg, "xtick.color": fg, "ytick.color": fg, "grid.color": line,
         "axes.grid": True, "axes.axisbelow": True, "axes.spines.top": False, "axes.spines.right": False,
