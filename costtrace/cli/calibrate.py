@@ -38,6 +38,7 @@ def command(out: Path, quick: bool, noise: float, datasheet: str | None, format:
     from costtrace.measure import calibration, chipwriter, device
     from costtrace.report import calibrate
 
+    device.keep_memory()
     at_hand = device.at_hand()
     sheet = device.datasheet(at_hand, datasheet)
     with counted() as told:

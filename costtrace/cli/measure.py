@@ -89,7 +89,7 @@ def _run(
     jobs: Sequence[Job], head: dict[str, Any], options: dict[str, Any],
     smaller: Callable[[], Iterator[tuple[str, Sequence[Job]]]],
 ) -> None:  # fmt: skip
-    from costtrace.measure import run
+    from costtrace.measure import device, run
     from costtrace.measure.clock import Effort
     from costtrace.report import measure as report
     from costtrace.report.document import preamble
@@ -104,6 +104,7 @@ def _run(
     run.refused(jobs, smaller, run.room())
     folder = Path(options["folder"]) if options["folder"] else None
     effort = Effort(budget_s=options["budget_s"])
+    device.keep_memory()
     doc = run.measured(jobs, {**preamble(), **head}, options["depth"], effort, _told, folder)
     if options["out"]:
         disk.write(options["out"], json.dumps(doc, indent=1) + "\n")

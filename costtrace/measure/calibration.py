@@ -269,11 +269,11 @@ class Session:
         return timing
 
     def sampled(self, key: tuple[str, str, tuple[int, ...]], timing: Timing) -> Sampled:
-        """The work alone: less the trip and the kernels' starts, at least a twentieth of all."""
+        """The work alone: less the trip and the kernels' starts, at least half of all."""
         kind, dtype, sizes = key
         kernels, runs = self.kernels[kind]
         extra_s = self.out.overhead["trip"] + kernels * self.out.overhead["launch"]
-        return Sampled(kind, dtype, sizes, timing, max(timing.median_s - extra_s, timing.median_s / 20) / runs)
+        return Sampled(kind, dtype, sizes, timing, max(timing.median_s - extra_s, timing.median_s / 2) / runs)
 
     def transfer(self) -> None:
         """Numbers of the host to the device."""

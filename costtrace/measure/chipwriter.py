@@ -99,12 +99,13 @@ def _at(grid: Grid, point: Point) -> str:
 def _measured(done: Calibration, grids: list[Grid], datasheet: Chip | None) -> Iterable[tuple[str, float, str]]:
     """(key, value, convention) of every number that the grids give."""
     of = {(g.kind, g.dtype): g for g in grids}
+    launch_s = done.overhead.get("launch", 0.0)
     for dtype in ("float32", "bfloat16"):
-        found = [(2 * g.best.rate, _at(g, g.best)) for kind in PRODUCTS if (g := of.get((kind, dtype)))]
+        found = [_best(g, launch_s, 2) for kind in PRODUCTS if (g := of.get((kind, dtype)))]
         yield from _rate(f"matrix.{dtype}", max(found), datasheet)
-        yield from _rate(f"vector.{dtype}", _best(of, "add", dtype), datasheet)
-    yield from _rate("transcendental.float32", _best(of, "exp", "float32"), datasheet)
-    yield from _rate("integer.int32", _best(of, "add", "int32"), datasheet)
+        yield from _rate(f"vector.{dtype}", _best(of["add", dtype], launch_s), datasheet)
+    yield from _rate("transcendental.float32", _best(of["exp", "float32"], launch_s), datasheet)
+    yield from _rate("integer.int32", _best(of["add", "int32"], launch_s), datasheet)
     streams = [(max(g.points, key=lambda p: p.sizes).rate, kind) for kind in STREAMS if (g := of.get((kind, "")))]
     rate, kind = max(streams)
     yield from _rate("hbm.bandwidth", (rate, f"{kind}, far beyond the caches"), datasheet)
@@ -127,9 +128,15 @@ def _measured(done: Calibration, grids: list[Grid], datasheet: Chip | None) -> I
         yield "link.bandwidth", gather.best.rate * (n - 1) / n, f"what a device receives: {_at(gather, gather.best)}"
 
 
-def _best(of: dict[tuple[str, str], Grid], kind: str, dtype: str) -> tuple[float, str]:
-    grid = of[kind, dtype]
-    return grid.best.rate, _at(grid, grid.best)
+LONG = 20
+"""Launches that a size has to take, to be trusted with a rate: of less, what was taken off is too much of it."""
+
+
+def _best(grid: Grid, launch_s: float, flops: int = 1) -> tuple[float, str]:
+    """The best rate of the sizes that take long enough, or of the largest, and where that was."""
+    long = [p for p in grid.points if p.seconds >= LONG * launch_s] or [max(grid.points, key=lambda p: p.seconds)]
+    best = max(long, key=lambda p: p.rate)
+    return flops * best.rate, _at(grid, best)
 
 
 EFFICIENCY = {"hbm.bandwidth": "hbm", "matrix.float32": "float32", "matrix.bfloat16": "bfloat16"}
