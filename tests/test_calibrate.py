@@ -5,13 +5,14 @@ import json
 import math
 from pathlib import Path
 
+import jax
 import jsonschema
 import pytest
 
 from costtrace import chip
 from costtrace.cli import main
 from costtrace.errors import UsageError
-from costtrace.grid import KINDS
+from costtrace.grid import KINDS, Grid, Point
 from costtrace.measure import calibration, chipwriter, clock, device
 from costtrace.measure.calibration import BETWEEN, Calibration, Session, Sizes
 from costtrace.measure.clock import Effort, Timing
@@ -246,3 +247,28 @@ def test_this_machine_is_calibrated_or_refused(tmp_path: Path, capsys) -> None:
     assert doc["numbers"] and {n.tag for n in here.numbers.values()} <= {"M", "S"}
     for kind in ("product", "copy", "exp"):
         assert any(k == kind for k, _ in here.grids)
+
+
+def test_rates_of_the_chip_come_from_sizes_that_take_long_enough() -> None:
+    """A tiny product of which nearly all was overhead is no peak."""
+    points = (Point((1, 8, 8), 64 / 1e12), Point((64, 64, 64), 64**3 / 1e9))
+    grid = Grid("product", "float32", points)
+    launch_s = 1e-6
+    assert points[0].seconds < chipwriter.LONG * launch_s < points[1].seconds
+    assert chipwriter._best(grid, launch_s, 2) == (pytest.approx(2e9), "product, m 64, n 64, k 64")
+    assert chipwriter._best(grid, 1.0, 2)[0] == pytest.approx(2e9)  # none is long enough: the longest
+
+
+def test_half_of_a_trip_is_work_at_least() -> None:
+    session = Session(CPU, True)
+    session.out.overhead = {"dispatch": 0.0, "launch": 1.0, "trip": 1.0}
+    session.kernels["copy"] = (1, 1)
+    for trip_s, work_s in ((10.0, 8.0), (3.0, 1.5), (2.0, 1.0)):
+        assert session.sampled(("copy", "", (8,)), Timing(0.0, (trip_s,), 1)).seconds == work_s
+
+
+def test_no_compiler_folds_the_chain_of_additions() -> None:
+    """x + 1 eight times is x + 8; what is timed as sixteen operations must be sixteen."""
+    made = WORKLOADS["add"]("float32", 0, 64)
+    text = jax.jit(lambda c: made.body((), 0, c)).lower(made.carry).compile().as_text()
+    assert (text.count(" abs("), text.count(" subtract(") + text.count(" add(")) == (8, 8)
