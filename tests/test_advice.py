@@ -191,6 +191,7 @@ def advised(name: str) -> tuple[scenario.Setting, dict[str, advice.Advice]]:
     return base, {key: a for a, key in keys.items()} | {a.kind: a for a in some}
 
 
+@pytest.mark.slow
 def test_what_a_report_recommends_for_klein_on_eight_chips() -> None:
     """Its seven recommendations, by number: each holds by the tool's own figures, or is said not to."""
     base, found = advised("klein")
@@ -207,6 +208,7 @@ def test_what_a_report_recommends_for_klein_on_eight_chips() -> None:
     assert "39.4 ms" in found["measure dit"].what and found["measure dit"].verdict == advice.STANDS  # 7
 
 
+@pytest.mark.slow
 def test_what_a_report_recommends_for_stable_audio_on_eight_chips() -> None:
     base, found = advised("sa3")
     dit = next(part for part in base.parts if part.name == "dit")

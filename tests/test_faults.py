@@ -25,6 +25,8 @@ from costtrace.cli import main
 from costtrace.errors import UsageError
 from costtrace.target import cache, setup
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 BOUNDED = """
 import os, resource, sys

@@ -57,7 +57,7 @@ def test_each_is_a_schema(schema: Any) -> None:
         ("model", "klein --format json --by primitive --sort flops --top 3"),
         ("model", "klein --format json --by weight --efficiency --chip l4"),
         ("runs", "klein --format json --chip v6e,h100 --by line"),
-        ("advise", "advise klein --chips 8 --format json"),
+        pytest.param("advise", "advise klein --chips 8 --format json", marks=pytest.mark.slow),
         ("advise", "advise klein --what-if hoist --what-if fuse:rope --format json"),
         ("diff", "diff klein klein:res=1360x768 --format json"),
     ],
