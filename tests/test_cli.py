@@ -265,3 +265,21 @@ def test_colour_only_on_a_terminal_that_wants_it(
     monkeypatch.setenv("NO_COLOR", "1")
     main(command)
     assert capsys.readouterr().out == plain
+
+
+def test_a_file_inside_a_package_by_its_path(tmp_path: Path, run: Callable[..., str]) -> None:
+    """With imports relative to it, from any folder."""
+    inner = tmp_path / "their_models" / "nets"
+    inner.mkdir(parents=True)
+    for folder in (inner, inner.parent):
+        (folder / "__init__.py").write_text("")
+    (inner.parent / "parts.py").write_text("def product(a, b):\n    return a @ b\n")
+    (inner / "net.py").write_text("from ..parts import product\n\ndef forward(a, b):\n    return product(a, b)\n")
+    page = run("trace", f"{inner / 'net.py'}:forward", "--arg", "f32[4,8]", "--arg", "f32[8,2]", "--format", "json")
+    assert json.loads(page)["total"]["matmul_flops"] == 2 * 4 * 8 * 2
+
+
+def test_what_does_not_fit_is_said_before_other_notes(run: Callable[..., str]) -> None:
+    page = run("qwen3", "--size", "30b-a3b")  # 61 GB of weights on 32 GiB
+    notes = [line for line in page.splitlines() if line.startswith("note ")]
+    assert notes[0].startswith("note does-not-fit: ") and notes[1].startswith("note routing: ")

@@ -24,6 +24,9 @@ def module(place: str) -> ModuleType:
     if place.endswith(".py"):
         if not path.is_file():
             raise UsageError(f"no file {place}: give the path of a Python file, as in model.py:forward")
+        if dotted := _inside(path):
+            _run(place, functools.partial(importlib.import_module, dotted))
+            return sys.modules[dotted]
         name = f"costtrace_source_{path.stem}"
         spec = importlib.util.spec_from_file_location(name, path)
         assert spec is not None and spec.loader is not None  # it ends in .py
@@ -34,6 +37,18 @@ def module(place: str) -> ModuleType:
     sys.path.insert(0, "")
     _run(place, functools.partial(importlib.import_module, place))
     return sys.modules[place]
+
+
+def _inside(path: Path) -> str:
+    """The dotted name of a file that lies in a package, whose folder is then importable; "" for one that does not."""
+    names, folder = [path.stem], path.resolve().parent
+    while (folder / "__init__.py").is_file() and folder.name.isidentifier():
+        names.insert(0, folder.name)
+        folder = folder.parent
+    if len(names) == 1:
+        return ""
+    sys.path.insert(0, str(folder))
+    return ".".join(names)
 
 
 def _run(place: str, load: Callable[[], Any]) -> None:

@@ -254,6 +254,8 @@ def marked(statuses: Iterable[str]) -> list[str]:
     return [f"{MARKS[status].strip()} {words}" for status, words in MARKED.items() if status in statuses]
 
 
+URGENT = ("does-not-fit", "unknown-primitive", "unknown-trip", "routing")
+"""Kinds of notes that stand before others: without them the table is read wrong."""
 DETAILS = ("working-set",)
 """Kinds of notes that are shown with -v only, and by --explain."""
 
@@ -269,7 +271,8 @@ def notes(doc: Document, verbose: bool) -> list[str]:
             continue
         kinds.setdefault(note["kind"], []).append(note)
     out = []
-    for kind, alike in list(kinds.items())[:NOTES]:
+    first = sorted(kinds.items(), key=lambda each: (*URGENT, each[0]).index(each[0]))
+    for kind, alike in first[:NOTES]:
         more = f" (and {len(alike) - 1} more: -v)" if len(alike) > 1 else ""
         out += wrapped(f"note {kind}: {placed(alike[0], alone)}{alike[0]['text']}{more}")
     if len(kinds) > NOTES:
