@@ -12,6 +12,7 @@ bytes_scoped = "<= 3 GB"
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 import tomllib
@@ -49,6 +50,8 @@ def bound(quantity: str, given: Any, default: str) -> Bound:
     """ "<= 3 GB", "3 GB" (with the sign `default`) or a number in the base unit. Raises UsageError."""
     unit = figure.quantity_of(quantity).unit
     if isinstance(given, int | float) and not isinstance(given, bool):
+        if not 0 <= given < math.inf:
+            raise UsageError(f"{quantity} = {given}: a limit is a finite number, 0 or more")
         return Bound(default, given)
     form = _FORM.fullmatch(given) if isinstance(given, str) else None
     if form is None:

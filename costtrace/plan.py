@@ -160,14 +160,23 @@ def no_stream(found: Found, n: int) -> str:
 
 
 def fsdp(found: Found, n: int) -> Plan:
-    held = [v for v in found.trace.inputs if v.weight or v.name.startswith(STATE)]
-    weights = {v: d for v in held if (d := _kept(v, n)) is not None}
+    weights = _cut(found, n)
+    if not weights:
+        return Plan()
     return replace(context("heads")(found, n) if no_batch(found, n) else data(found, n), weights=weights)
+
+
+def _cut(found: Found, n: int) -> dict[Value, int]:
+    """Parameters and an optimizer's state that n divides, and where."""
+    held = [v for v in found.trace.inputs if v.weight or v.name.startswith(STATE)]
+    return {v: d for v in held if (d := _kept(v, n)) is not None}
 
 
 def no_fsdp(found: Found, n: int) -> str:
     if not found.with_weights:
         return UNNAMED
+    if not _cut(found, n):
+        return f"no parameter has a dimension that {n} divides: every chip does the whole of it"
     problem = no_batch(found, n).partition(":")[0]
     return f"{problem}: tokens are cut instead, as ulysses does" if problem else ""
 
@@ -190,7 +199,7 @@ def no_features(found: Found, n: int) -> str:
     if not roots:
         return "no features lie between two products: every chip does the whole of it"
     small = [size for r in roots if (size := found.smallest([r])) % n]
-    return f"{min(small)} heads or features do not divide by {n}" if small else ""
+    return f"{min(small)} heads or features do not divide by {n}: padded" if small else ""
 
 
 def sp(found: Found, n: int) -> Plan:
@@ -258,9 +267,8 @@ class Division:
         if self.padded == self.size and self.block == 1:
             return f"{self.kind} {self.size} = {self.chips} x {self.each}"
         what = f"blocks of {self.block}" if self.block > 1 else f"{self.chips} x {self.each}"
-        return (
-            f"{self.kind} {self.size} padded to {self.padded} ({what}): {self.more:+.3%}, attention {self.squared:+.3%}"
-        )
+        squared = f", attention {self.squared:+.3%}" if self.kind == "tokens" else ""
+        return f"{self.kind} {self.size} padded to {self.padded} ({what}): {self.more:+.3%}{squared}"
 
 
 def divisions(found: Found, plan: Plan, n: int, block: int = 128) -> list[Division]:

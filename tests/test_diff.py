@@ -271,3 +271,10 @@ def test_assert_cost_in_a_project_of_its_own(tmp_path: Path) -> None:
     assert "1 failed, 1 passed" in done.stdout
     assert "AssertionError: <lambda>: flops is 2.048 kFLOP, the limit is <= 1 kFLOP" in done.stdout
     assert "budget.py" not in done.stdout.replace("costtrace.budget", "")
+
+
+@pytest.mark.parametrize("limit", [float("nan"), float("inf"), -1, -0.5])
+def test_a_limit_is_a_finite_number(limit: float) -> None:
+    """nan holds nothing, inf everything: a guard that guards nothing is none."""
+    with pytest.raises(UsageError, match="a limit is a finite number, 0 or more"):
+        budget.bound("floor_s", limit, budget.AT_MOST)

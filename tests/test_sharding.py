@@ -361,3 +361,18 @@ def test_bad_input_is_one_line(name: str, n: int, given: dict[str, int] | None, 
 def test_a_chip_without_links() -> None:
     with pytest.raises(UsageError, match="has no links"):
         mesh.hand(mesh.ALL_REDUCE, 1e6, 8, chip.load("l4"))
+
+
+def test_fsdp_that_cuts_no_parameter_is_no_use() -> None:
+    """6 divides neither 1024 nor 4096: every chip would hold and read all of both, as it does without fsdp."""
+
+    def mlp(w: Any, x: Any) -> Any:
+        return jax.nn.relu(x @ w["up"]) @ w["down"]
+
+    w = {"up": array((1024, 4096)), "down": array((4096, 1024))}
+    whole = sharding.Part("mlp", 1, trace(mlp, w, array((18, 1024)), weights=0))
+    found = sharding.placed("fsdp", [whole], V6E, 6)
+    assert found.blocked and found.problems == [
+        "mlp: no parameter has a dimension that 6 divides: every chip does the whole of it"
+    ]
+    assert found.cost.weight_bytes == 2 * 2 * 1024 * 4096

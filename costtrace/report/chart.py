@@ -133,6 +133,12 @@ class Chart:
         return root
 
 
+NAMED = 8
+"""Points of a roofline, the largest, that have their names beside them."""
+APART = 1.0
+"""Decades between two names side by side; a quarter of it one above the other."""
+
+
 def roofline(points: Sequence[Point], peaks: Mapping[str, float], bandwidth: float | None) -> Chart | None:
     """FLOP/s over FLOP/B, both logarithmic: the chip's bandwidth, its matrix peaks with their ridges, each part at its
     pessimistic time, its area by share. None where no part has both FLOPs and bytes, or the chip no rates."""
@@ -166,6 +172,14 @@ def roofline(points: Sequence[Point], peaks: Mapping[str, float], bandwidth: flo
             titles[gid] = [f"{p.name}: {units.text(p.flops / p.nbytes, 'FLOP/B')}, "
                            f"{units.text(p.flops / p.seconds, 'FLOP/s')}, {bound} binds, {100 * p.share:.1f} % of the "
                            "time" for p in these]  # fmt: skip
+        taken: list[tuple[float, float]] = []
+        for p in some:
+            at = (math.log10(p.flops / p.nbytes), math.log10(p.flops / p.seconds))
+            if len(taken) < NAMED and all(abs(at[0] - x) > APART or abs(at[1] - y) > APART / 4 for x, y in taken):
+                taken.append(at)
+                axes.annotate(printable(_short(p.name)), (10 ** at[0], 10 ** at[1]), (7, -5), fontsize=7.5,
+                              textcoords="offset points", va="top")  # fmt: skip
+        axes.legend(loc="lower right")
         _readable(axes, "y", "FLOP/s")
         _readable(axes, "x", "")
     return Chart(figure, titles, "roofline: FLOP/s over FLOP per byte")

@@ -118,7 +118,8 @@ def _head(doc: Document) -> list[str]:
     peaks = [f"{n['text']} {what} [{n['tag']}]" for what, n in wanted]
     rates = "at measured rates" if doc["efficiency"] else "at peak rates"
     first = f"{doc['model']}: {config}" if config else doc["model"]
-    return [*wrapped(first), *wrapped(f"on {doc['chip_title']}, {rates}: {', '.join(peaks)}"), counted(doc)]
+    rates += f": {', '.join(peaks)}" if peaks else ""
+    return [*wrapped(first), *wrapped(f"on {doc['chip_title']}, {rates}"), counted(doc)]
 
 
 def counted(doc: Document) -> str:
