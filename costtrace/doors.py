@@ -53,24 +53,21 @@ def expanded(eqn: Any) -> Any:
     return jax.make_jaxpr(primitive.expand)(*args)
 
 
-CACHES = {"_infer_params": "jax._src.pjit", "_create_jaxpr": "jax._src.lax.control_flow.loops"}
+CACHES = {"_infer_params": "jax._src.pjit", "_trace_for_jit": "jax._src.pjit",
+          "_create_jaxpr": "jax._src.lax.control_flow.loops"}  # fmt: skip
 """Functions of jax that look for an earlier trace: of jit, and of scan and while."""
 
 
 def asked_by_a_cache() -> bool:
-    """True in an __eq__ that jax calls to find an earlier trace, told by its callers; jax does not say why it asks.
+    """True in an __eq__ that jax calls to find an earlier trace, told by who asks; jax does not say why it does.
 
     Where jax renames one of them this is never true: modules that share a jitted function share the name of the first
     then, and test_module_change.py says so. Nothing else would change, so nothing is raised.
     """
     frame: types.FrameType | None = sys._getframe(2)
-    for _ in range(6):
-        if frame is None:
-            return False
-        if CACHES.get(frame.f_code.co_name) == frame.f_globals.get("__name__"):
-            return True
+    while frame is not None and frame.f_code.co_name in ("__eq__", "__ne__"):  # of what holds it
         frame = frame.f_back
-    return False
+    return frame is not None and CACHES.get(frame.f_code.co_name) == frame.f_globals.get("__name__")
 
 
 def of_phase(phase: str) -> contextlib.AbstractContextManager[Any]:

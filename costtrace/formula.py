@@ -7,6 +7,7 @@ comparisons, names, their public attributes (res.width) and calls of the functio
 from __future__ import annotations
 
 import ast
+import copy
 import difflib
 import functools
 import math
@@ -75,8 +76,8 @@ def value(text: str, names: Mapping[str, Any], place: str = "formula") -> Any:
 
 def with_values(text: str, names: Mapping[str, Any]) -> str:
     """`text` with its numbers in place of the names: "2 * S * H" as "2 * 1536 * 3072". Calls stay as they are."""
-    tree = _Values({**names}).visit(_tree(text))
-    return ast.unparse(tree)
+    tree = copy.deepcopy(_tree(text))  # which is remembered, and a transformer writes into what it visits
+    return ast.unparse(_Values({**names}).visit(tree))
 
 
 def sides(text: str, names: Mapping[str, Any]) -> str:

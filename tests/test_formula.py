@@ -66,3 +66,10 @@ def test_values_stand_in_place_of_names() -> None:
 def test_the_sides_of_a_comparison() -> None:
     assert formula.sides("S / 3 > H", NAMES) == "512 > 3072"
     assert formula.sides("1 < 2 and 3 < 2", NAMES) == "3 < 2"
+
+
+def test_showing_a_formula_leaves_it_as_it_is() -> None:
+    """Its tree is remembered: values that were put into it for one configuration would stay for the next."""
+    assert formula.value("2 * rows * cols", {"rows": 3, "cols": 5}) == 30
+    assert formula.with_values("2 * rows * cols", {"rows": 3, "cols": 5}) == "2 * 3 * 5"
+    assert formula.value("2 * rows * cols", {"rows": 7, "cols": 11}) == 154
