@@ -61,12 +61,24 @@ def components(path: str) -> list[str]:
 def _once(path: str) -> list[str]:
     """The scopes of a name. jax says those around a derivative of one's own twice: f/transpose(f)/jvp(own)."""
     out: list[str] = []
-    parts = split(plain(path))
+    parts = _called_once(split(plain(path)))
     for k, part in enumerate(parts[:-1]):
         if _AGAIN.match(part) and out and _scopes(parts[k:])[: len(out)] == out:
             return out + _scopes(parts[k:])[len(out) :]
         out += _scopes([part, ""])
     return out
+
+
+def _called_once(parts: list[str]) -> list[str]:
+    """The parts of a name. From 0.12 jax says the scopes of a call in a rematerialised function twice:
+    eval_jaxpr/mlp/mlp/jit(relu)."""
+    for k, part in enumerate(parts):
+        if part.startswith("jit(") and "eval_jaxpr" in parts[:k]:
+            first = len(parts[:k]) - parts[:k][::-1].index("eval_jaxpr")
+            half = (k - first) // 2
+            if half and parts[first : first + half] == parts[first + half : k]:
+                return parts[: first + half] + parts[k:]
+    return parts
 
 
 def _scopes(parts: list[str]) -> list[str]:
