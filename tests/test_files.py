@@ -199,6 +199,7 @@ def test_dot_is_quoted(stages: Any) -> None:
 # The options
 
 
+@pytest.mark.slow
 def test_a_command_writes_them_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = {"html": "a.html", "plot": "a.svg", "speedscope": "a.json", "collapsed": "a.txt", "timeline": "b.json",
              "graph": "a.dot"}  # fmt: skip

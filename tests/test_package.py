@@ -110,6 +110,7 @@ def test_the_readme_shows_the_command_first() -> None:
     assert README.index("```console") < README.index("```sh")
 
 
+@pytest.mark.slow
 def test_the_readme_names_options_that_there_are() -> None:
     named = set(re.findall(r"(?<=[ `])--[a-z][a-z-]*", README))
     some = ("klein", "trace", "audit klein", "compare klein", "sweep sa3", "advise klein", "check")
