@@ -207,7 +207,8 @@ def _row(subject: Subject, scope: str, some: Sequence[Timed], on: On, aware: sha
     measured_s, runs = statistics.median(t.seconds for t in some), max(t.runs for t in some)
     cost = subject.cost(scope)
     floor_s, rated = on.floor_s(cost), on.at_rates(cost, None if cost is None else cost.bytes_fused)
-    dispatches = runs * (on.rates.value("overhead.dispatch") or 0.0) if on.calibrated and on.rates else None
+    each_s = on.rates.value("overhead.dispatch") if on.calibrated and on.rates else None
+    dispatches = None if each_s is None else runs * each_s
     split = None if aware is None or cost is None else _Split.of(aware, scope)
     shape_aware_s = None if split is None else split.seconds + (dispatches or 0.0)
     part = _part(subject, scope)

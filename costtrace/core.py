@@ -54,6 +54,14 @@ class Value:
     def nbytes(self) -> int:
         return -(-self.size * self.bits // 8)
 
+    def behind(self, *kinds: str) -> Value:
+        """The value that this one is seen through edges of these kinds, of any kind where none is named; itself where
+        there is no such edge."""
+        v = self
+        while v.edge is not None and (not kinds or v.edge.kind in kinds):
+            v = v.edge.source
+        return v
+
     def __repr__(self) -> str:
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"
 
@@ -101,6 +109,11 @@ class Frame:
         while at is not None:
             yield at
             at = at.parent
+
+    @property
+    def loop(self) -> Frame | None:
+        """The innermost loop at or above it; None outside of every loop."""
+        return next((f for f in self.up() if f.kind == "loop"), None)
 
     @property
     def scope_path(self) -> str:

@@ -280,8 +280,7 @@ class _Conversions:
         return n_in, n_out
 
     def root(self, v: Value) -> Value:
-        while v.edge is not None:
-            v = v.edge.source
+        v = v.behind()
         return self.origin.get(v, v)
 
     def moves(self, op: Op) -> bool:

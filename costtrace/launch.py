@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from costtrace.access import IDENTITY, source
-from costtrace.core import Frame, Op, Trace, Value
+from costtrace.core import Op, Trace, Value
 from costtrace.rules import RULES
 from costtrace.rules.table import priced
 from costtrace.storage import Storage
@@ -147,9 +147,7 @@ class _Plan:
             if not self.loops(op):
                 continue
             for v in op.outputs:
-                far = any(
-                    self.loop_of(self.maker[u]) is not self.loop_of(op) for u in self.readers[v] if u in self.maker
-                )
+                far = any(self.maker[u].frame.loop is not op.frame.loop for u in self.readers[v] if u in self.maker)
                 if v not in self.arrays and (far or (self.dear[v] and len(self.readers[v]) > 1)):
                     self.arrays.add(v)
                 roots: set[Value] = {v} if v in self.arrays else self.readers[v]
@@ -174,10 +172,6 @@ class _Plan:
                 continue
             self.arrays.add(seen)
             return
-
-    @staticmethod
-    def loop_of(op: Op) -> Frame | None:
-        return next((f for f in op.frame.up() if f.kind == "loop"), None)
 
     # -- kernels
 
@@ -292,9 +286,7 @@ class _Plan:
 
 def _parameter(v: Value) -> bool:
     """Is it read from memory, as an argument or a layer's part of one?"""
-    while v.edge is not None:
-        v = v.edge.source
-    return v.kind in ("input", "const")
+    return v.behind().kind in ("input", "const")
 
 
 def _computed(op: Op) -> str:

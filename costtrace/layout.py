@@ -103,9 +103,7 @@ class Layout:
         out = {v for v in self.trace.inputs if v.weight}
 
         def known(v: Value) -> bool:
-            while v.edge is not None and v.edge.kind == "row":
-                v = v.edge.source
-            return v in out
+            return v.behind("row") in out
 
         for op in self.trace.ops:
             if op.inputs and op.primitive in CASTS and known(op.inputs[0]):

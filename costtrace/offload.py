@@ -17,26 +17,27 @@ PLACES = ("device_put", "with_memory_space_constraint")
 HOST, DEVICE = "Host", "Device"
 
 
+def _place(params: Mapping[str, Any]) -> Any:
+    """Where a placement puts its first operand, as jax says it: a memory, a sharding or a device."""
+    to = params.get("devices", params.get("memory_space"))
+    return to[0] if isinstance(to, (tuple, list)) and to else to
+
+
 def target(params: Mapping[str, Any]) -> str:
     """HOST or DEVICE where a placement names a memory, else ''."""
-    to = params.get("devices", params.get("memory_space"))
-    to = to[0] if isinstance(to, (tuple, list)) and to else to
+    to = _place(params)
     kind = to if isinstance(to, str) else str(getattr(to, "memory_kind", None) or getattr(to, "name", None) or "")
     return HOST if kind.lower().endswith("host") else DEVICE if kind.lower() == "device" else ""
 
 
 def fetches(params: Mapping[str, Any]) -> bool:
     """True where the program asks by name for the device's memory."""
-    to = params.get("devices", params.get("memory_space"))
-    to = to[0] if isinstance(to, (tuple, list)) and to else to
-    return getattr(to, "name", None) == DEVICE
+    return getattr(_place(params), "name", None) == DEVICE
 
 
 def whole(v: Value) -> Value:
     """The array that a row of a loop is of."""
-    while v.edge is not None and v.edge.kind in ("row", "part"):
-        v = v.edge.source
-    return v
+    return v.behind("row", "part")
 
 
 def on_host(v: Value) -> bool:
@@ -60,7 +61,7 @@ def streamed(trace: Trace) -> Trace:
         source = whole(v)
         if source not in held:
             return v
-        key = v, next((f for f in op.frame.up() if f.kind == "loop"), None)
+        key = v, op.frame.loop
         if key not in seen:
             seen[key] = Value(v.shape, v.dtype, v.bits, name=v.name, frame=op.frame)
             ops.append(Op("device_put", (_seen(v, held),), (seen[key],), {"memory_space": DEVICE}, op.frame, op.phase))

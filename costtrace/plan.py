@@ -119,8 +119,7 @@ class Found:
         return tuple(found)
 
     def weighty(self, v: Value) -> bool:
-        while v.edge is not None and v.edge.kind == "row":
-            v = v.edge.source
+        v = v.behind("row")
         if v.weight:
             return True
         maker = self._makers.get(v)

@@ -257,9 +257,7 @@ def _weights(trace: Trace, storage: Storage, prices: Prices, moved: Bytes) -> di
     sums, nothing = Sums(), frozenset[str]()
 
     def origin(v: Any) -> frozenset[str]:
-        while v.edge is not None and v.edge.kind in ("row", "part"):
-            v = v.edge.source
-        return carries.get(v, nothing)
+        return carries.get(v.behind("row", "part"), nothing)
 
     for op in trace.ops:
         read = nothing

@@ -46,8 +46,7 @@ def routed(trace: Trace) -> set[int]:
 
 
 def weighty(v: Value, known: set[Value]) -> bool:
-    while v.edge is not None and v.edge.kind == "row":
-        v = v.edge.source
+    v = v.behind("row")
     return v.weight is not None or v in known
 
 

@@ -60,7 +60,7 @@ def priced(plan: Launches, chip: Chip) -> ShapeAware:
     """The same of kernels that are known already."""
     rates = _Rates(chip)
     cached = chip.value("memory.l2") or 0.0
-    launch_s, trip_s, dispatch_s = (chip.value(f"overhead.{key}") or 0.0 for key in ("launch", "trip", "dispatch"))
+    launch_s, trip_s, dispatch_s = (rates.overhead_s(key) for key in ("launch", "trip", "dispatch"))
     scopes: dict[str, float] = defaultdict(float)
     mechanisms = dict.fromkeys(MECHANISMS, 0.0)
     kernels: list[KernelTime] = []
@@ -123,6 +123,13 @@ class _Rates:
         self.seconds(kind, dtype)
         grid = self.found[kind, dtype]
         return math.inf if grid is None else grid.best.rate
+
+    def overhead_s(self, key: str) -> float:
+        """Seconds of one launch, trip or dispatch; where the chip's file has none it is left out, with a note."""
+        found = self.chip.value(f"overhead.{key}")
+        if found is None:
+            self.notes[f"no overhead.{key} on {self.chip.name}: left out"] = None
+        return found or 0.0
 
     def _find(self, kind: str, dtype: str) -> Grid | None:
         have: Mapping[tuple[str, str], Grid] = self.chip.grids

@@ -185,8 +185,8 @@ class Storage:
             if root.size != v.size or last.get(root, -1) > at:
                 return False
             if root.kind == "input":
-                return root.donated and _loop(frame) is None
-            return root.kind in ("result", "carry") and root.frame is not None and _loop(root.frame) is _loop(frame)
+                return root.donated and frame.loop is None
+            return root.kind in ("result", "carry") and root.frame is not None and root.frame.loop is frame.loop
 
         chosen = []
         for op in self.trace.ops:
@@ -283,10 +283,6 @@ def _invariant(p: Piece) -> Piece:
         axes = (*(region[i] for i in kept), *region[len(p.lead) :])
         region = of_axes(axes)
     return Piece(p.root, region, tuple(p.lead[i] for i in kept))
-
-
-def _loop(frame: Frame) -> Frame | None:
-    return next((f for f in frame.up() if f.kind == "loop"), None)
 
 
 def _overlap(p: Piece, others: list[Piece]) -> bool:

@@ -108,7 +108,7 @@ class Transfers(Layout):
         maker = self.trace.ops[self.maker[v]] if v in self.maker else None
         if want is None and op is not None and maker is not None and maker.primitive in SEEN_THROUGH:
             source = maker.inputs[0]
-            if source.kind != "literal" and _loop(source.frame) is not _loop(op.frame):  # moved once, not in each trip
+            if source.kind != "literal" and _loop(source) is not op.frame.loop:  # moved once, not in each trip
                 made = Value(v.shape, v.dtype, v.bits, frame=op.frame)
                 whole = self.relaid(source, None, op)
                 self.now.append(Op(maker.primitive, (whole,), (made,), maker.params, op.frame, op.phase))
@@ -142,7 +142,7 @@ class Transfers(Layout):
     def _place(self, v: Value, op: Op | None) -> tuple[Frame, list[Op]]:
         """Where a move of `v` for `op` stands: before it, or once, where `v` is made, if that is outside its loop."""
         maker = self.maker.get(v)
-        if op is not None and (v.kind == "carry" or _loop(v.frame) is _loop(op.frame)):
+        if op is not None and (v.kind == "carry" or _loop(v) is op.frame.loop):
             return op.frame, self.now
         if maker is not None:
             return self.trace.ops[maker].frame, self.after[maker]
@@ -207,7 +207,7 @@ class Transfers(Layout):
         """True where a sum in parts need not be summed for `op`, its only reader."""
         part = self.partial.get(v)
         return part is not None and part.op.primitive not in MAXIMA and len(self.users[v]) == 1 \
-            and v not in self.read_outside and _loop(v.frame) is _loop(op.frame)  # fmt: skip
+            and v not in self.read_outside and _loop(v) is op.frame.loop  # fmt: skip
 
     def summed(self, v: Value) -> None:
         """The parts become the sum, and what is added once is added."""
@@ -275,5 +275,6 @@ class Transfers(Layout):
         return out
 
 
-def _loop(frame: Frame | None) -> Frame | None:
-    return next((f for f in frame.up() if f.kind == "loop"), None) if frame is not None else None
+def _loop(v: Value) -> Frame | None:
+    """The loop that a value is made in."""
+    return None if v.frame is None else v.frame.loop

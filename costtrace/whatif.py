@@ -204,16 +204,10 @@ def unchanging(stage: Stage) -> list[Op]:
     while before != len(varies):
         before = len(varies)
         for op in stage.trace.ops:
-            if any(_source(v) in varies for v in op.inputs):
+            if any(v.behind() in varies for v in op.inputs):
                 varies.update(op.outputs)
-        varies |= {c.inner for c in stage.trace.carries if _source(c.start) in varies or _source(c.end) in varies}
+        varies |= {c.inner for c in stage.trace.carries if c.start.behind() in varies or c.end.behind() in varies}
     return [op for op in stage.trace.ops if op.outputs and not any(v in varies for v in op.outputs)]
-
-
-def _source(v: Value) -> Value:
-    while v.edge is not None:
-        v = v.edge.source
-    return v
 
 
 def _hoisted(text: str, wanted: Sequence[str], every: Sequence[Stage], whole: Program) -> Program:
@@ -233,7 +227,7 @@ def _hoisted(text: str, wanted: Sequence[str], every: Sequence[Stage], whole: Pr
         for op in ops:
             cost[op.scope].append(prices(op).cost * (op.repeat * again))
             for v in op.inputs:
-                if _source(v).weight:
+                if v.behind().weight:
                     weights[op.scope][v] = v.nbytes * op.repeat * again
         mixed = {op.scope for op in stage.trace.ops if id(op) not in inside and op.outputs}
         made = {v: op for op in ops for v in op.outputs}

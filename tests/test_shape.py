@@ -275,3 +275,12 @@ def test_trips_of_a_loop_have_their_overhead(tmp_path: Path) -> None:
 def test_a_chip_without_grids_says_how_to_get_them() -> None:
     with pytest.raises(UsageError, match="costtrace calibrate"):
         shape_aware(trace(lambda x: x + 1, shape(4)), chip.load("v6e"))
+
+
+def test_an_overhead_that_is_not_known_is_said(tmp_path: Path) -> None:
+    """Left out of the sum, as a rate that is not there is, and not in silence."""
+    launch = HEAD[HEAD.index("[overhead.launch]") : HEAD.index("[overhead.trip]")]
+    program = trace(lambda x, w: x @ w, shape(64, 64), shape(64, 64))
+    whole, bare = (shape_aware(program, loaded(tmp_path, text + GRIDS)) for text in (HEAD, HEAD.replace(launch, "")))
+    assert "no overhead.launch on mine: left out" in bare.notes and not whole.notes
+    assert whole.total_s - bare.total_s == pytest.approx(1e-6)  # one kernel's launch

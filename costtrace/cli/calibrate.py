@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from costtrace import disk
+from costtrace.cli import files
 from costtrace.cli.number import Number
 from costtrace.cli.waiting import counted
 from costtrace.errors import UsageError
@@ -31,10 +31,7 @@ def command(out: Path, quick: bool, noise: float, datasheet: str | None, format:
     """
     if not out.name.endswith(".toml"):
         raise UsageError(f"--out {out}: a chip file ends in .toml: write --out {out}.toml")
-    try:
-        disk.writable(out)
-    except OSError as e:
-        raise UsageError(f"--out {out}: {e.strerror}: give the path of a file in a folder that is there") from None
+    files.placed("--out", out)
     from costtrace.measure import calibration, chipwriter, device
     from costtrace.report import calibrate
 

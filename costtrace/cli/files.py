@@ -105,15 +105,20 @@ def refused(options: Mapping[str, Any], why: str, but: str = "") -> None:
             raise UsageError(f"--{option} {options[option]}: {why}: leave one of the two out")
 
 
+def placed(flag: str, path: str | Path, fix: str = "give the path of a file in a folder that is there") -> None:
+    """Raises UsageError where no file can be written at `path`: asked before long work begins."""
+    try:
+        disk.writable(path)
+    except OSError as e:
+        raise UsageError(f"{flag} {path}: {e.strerror}: {fix}") from None
+
+
 def save(paths: Mapping[str, str], contents: Mapping[str, str | bytes]) -> None:
     """All files or none."""
     for option, path in paths.items():
         if twice := [other for other in paths if other != option and Path(paths[other]) == Path(path)]:
             raise UsageError(f"--{option} {path}: --{twice[0]} writes there too: give each a path of its own")
-        try:
-            disk.writable(path)
-        except OSError as e:
-            raise UsageError(f"--{option} {path}: {e.strerror}: give a path that can be written") from None
+        placed(f"--{option}", path, "give a path that can be written")
     try:
         disk.write_all({paths[option]: content for option, content in contents.items()})
     except OSError as e:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from costtrace import disk
-from costtrace.cli import permodel
+from costtrace.cli import files, permodel
 from costtrace.cli.number import Number
+from costtrace.cli.waiting import stepped
 from costtrace.errors import UsageError
 from costtrace.report.output import FORMATS
 
@@ -95,26 +94,16 @@ def _run(
     from costtrace.report.document import preamble
 
     if options["out"]:
-        try:
-            disk.writable(options["out"])
-        except OSError as e:
-            raise UsageError(
-                f"--out {options['out']}: {e.strerror}: give the path of a file in a folder that is there"
-            ) from None
+        files.placed("--out", options["out"])
     run.refused(jobs, smaller, run.room())
     folder = Path(options["folder"]) if options["folder"] else None
     effort = Effort(budget_s=options["budget_s"])
     device.keep_memory()
-    doc = run.measured(jobs, {**preamble(), **head}, options["depth"], effort, _told, folder)
+    with stepped() as told:
+        doc = run.measured(jobs, {**preamble(), **head}, options["depth"], effort, told, folder)
     if options["out"]:
         disk.write(options["out"], json.dumps(doc, indent=1) + "\n")
     click.echo(report.printed(doc, options["format"]))
-
-
-def _told(text: str) -> None:
-    """What is being timed, on a terminal, in one line that the next one overwrites."""
-    if sys.stderr.isatty() and not os.environ.get("NO_COLOR"):
-        click.echo(f"\r\x1b[K{text[:100]}", err=True, nl=False)
 
 
 command = permodel.PerModel(

@@ -17,62 +17,75 @@ LINE_EVERY_S = 10.0
 WIDTH = 100
 
 
+class _Line:
+    """A line on stderr: on a terminal each one is drawn over the last and gone at the end, elsewhere they stay."""
+
+    def __init__(self) -> None:
+        self.shown = sys.stderr.isatty()
+        self.last_s = 0.0
+        self.drawn = 0
+
+    def due(self) -> bool:
+        """True where the last one stood long enough."""
+        return time.monotonic() - self.last_s >= (EVERY_S if self.shown else LINE_EVERY_S)
+
+    def draw(self, text: str) -> None:
+        text = text if len(text) <= WIDTH else f"{text[: WIDTH - 3]}..."
+        click.echo(f"\r{text.ljust(self.drawn)}" if self.shown else text, err=True, nl=not self.shown)
+        self.last_s, self.drawn = time.monotonic(), len(text)
+
+    @contextlib.contextmanager
+    def cleared(self) -> Iterator[None]:
+        """While open, it may be drawn; afterwards a terminal shows nothing of it."""
+        try:
+            yield
+        finally:
+            if self.shown and self.drawn:
+                click.echo(f"\r{' ' * self.drawn}\r", err=True, nl=False)
+
+
 @contextlib.contextmanager
 def progress(quiet: bool = False) -> Iterator[Progress]:
     """A Progress for worker.run; the line it drew is gone afterwards."""
-    shown = sys.stderr.isatty()
-    last, drawn = [0.0], [0]
+    line = _Line()
 
     def told(running: Sequence[tuple[str, float]]) -> None:
-        now = time.monotonic()
-        if quiet or not running or now - last[0] < (EVERY_S if shown else LINE_EVERY_S):
+        if quiet or not running or not line.due():
             return
-        first, last[0] = last[0] == 0.0, now
-        if first and not shown:
+        if not line.last_s and not line.shown:
+            line.last_s = time.monotonic()
             return  # nothing to say of what is quick
-        text = "compiling " + ", ".join(f"{label} ({seconds:.0f} s)" for label, seconds in running)
-        text = text if len(text) <= WIDTH else f"{text[: WIDTH - 3]}..."
-        click.echo(f"\r{text.ljust(drawn[0])}" if shown else text, err=True, nl=not shown)
-        drawn[0] = len(text)
+        line.draw("compiling " + ", ".join(f"{label} ({seconds:.0f} s)" for label, seconds in running))
 
-    try:
+    with line.cleared():
         yield told
-    finally:
-        if shown and drawn[0]:
-            click.echo(f"\r{' ' * drawn[0]}\r", err=True, nl=False)
 
 
 @contextlib.contextmanager
 def working(label: str) -> Iterator[None]:
     """Names on a terminal what takes a while, until it is done."""
-    shown = sys.stderr.isatty()
-    if shown:
-        click.echo(f"{label[:WIDTH]} ...", err=True, nl=False)
-    try:
+    with stepped() as told:
+        told(f"{label} ...")
         yield
-    finally:
-        if shown:
-            click.echo(f"\r{' ' * (min(len(label), WIDTH) + 4)}\r", err=True, nl=False)
+
+
+@contextlib.contextmanager
+def stepped() -> Iterator[Callable[[str], None]]:
+    """told(what) for one piece of work after the other, on a terminal."""
+    line = _Line()
+    with line.cleared():
+        yield lambda what: line.draw(what) if line.shown else None
 
 
 @contextlib.contextmanager
 def counted() -> Iterator[Callable[[str, int, int], None]]:
     """told(what, done, of) for work of many pieces: a line that is drawn over, or one now and then."""
-    shown = sys.stderr.isatty()
+    line = _Line()
     start = time.monotonic()
-    last, drawn = [0.0], [0]
 
     def told(what: str, done: int, of: int) -> None:
-        now = time.monotonic()
-        if now - last[0] < (EVERY_S if shown else LINE_EVERY_S):
-            return
-        last[0] = now
-        text = f"{done} of {of}, {now - start:.0f} s: {what}"
-        click.echo(f"\r{text.ljust(drawn[0])}" if shown else text, err=True, nl=not shown)
-        drawn[0] = len(text)
+        if line.due():
+            line.draw(f"{done} of {of}, {time.monotonic() - start:.0f} s: {what}")
 
-    try:
+    with line.cleared():
         yield told
-    finally:
-        if shown and drawn[0]:
-            click.echo(f"\r{' ' * drawn[0]}\r", err=True, nl=False)

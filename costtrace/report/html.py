@@ -237,8 +237,8 @@ def tree_of(name: str, each: Answer) -> dict[str, Any]:
 
 def _leaf(leaf: Leaf, calls: int, predicted_s: float, held: int, chip: Chip) -> list[float]:
     cost: Cost = leaf.cost
-    floor = roofline.floor_s(cost, chip) or 0.0
-    sizes = (cost.flops, cost.bytes_fused or 0, cost.bytes_scoped or 0, cost.bytes_unfused, cost.weight_bytes)
+    floor = roofline.times(cost, chip, cost.bytes_fused).seconds
+    sizes = (cost.flops, cost.bytes_fused, cost.bytes_scoped, cost.bytes_unfused, cost.weight_bytes)
     return [*(calls * n for n in (leaf.times.seconds, floor, predicted_s, *sizes)), held]
 
 
