@@ -12,6 +12,7 @@ import pytest
 from flax import nnx
 
 import costtrace
+from costtrace.errors import TraceError
 from costtrace.module.naming import Mark
 from costtrace.module.parts import loaded
 
@@ -181,3 +182,16 @@ def test_arrays_that_a_function_closes_over_are_said() -> None:
     (note,) = [note for note in found.notes if note.kind == "constants"]
     assert note.text.startswith(f"{nbytes / 1000:g} kB of arrays") and found.parameters == 0
     assert not [n for n in costtrace.profile(lambda x: x * jnp.arange(8.0), X).notes if n.kind == "constants"]
+
+
+def test_a_function_that_fails_is_run_once() -> None:
+    """Only modules have marks, and only for those is another try worth it."""
+    runs = []
+
+    def fails(x: Any, flag: bool) -> Any:
+        runs.append(flag)
+        raise ValueError("no")
+
+    with pytest.raises(TraceError, match="ValueError: no"):
+        costtrace.profile(fails, X, True)
+    assert len(runs) == 1

@@ -92,13 +92,16 @@ def _function(target: Any, method: str, own: Parts | None, inputs: Inputs) -> tu
     groups = ({"": own.weights} if own is not None else {}) | inputs.weights
     whole = next(iter(groups.values())) if len(groups) == 1 else groups
     stateful = own is not None and bool(jax.tree.leaves(own.state))
+    marks = library(target) in HOLDING or inputs.holds_modules
 
     def call(*arguments: Any) -> Any:
         try:
             return attempt(*arguments)
-        except Exception:  # noqa: BLE001  # an author's code may raise anything, and may not like the marks
-            with unmarked():
-                return attempt(*arguments)
+        except Exception:  # an author's code may raise anything, and may not like the marks
+            if not marks:
+                raise
+        with unmarked():
+            return attempt(*arguments)
 
     def attempt(*arguments: Any) -> Any:
         left = list(arguments)

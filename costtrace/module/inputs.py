@@ -61,6 +61,10 @@ class Inputs:
         """(parts, module, the arrays it was built on) of the modules of the last joined()."""
 
     @property
+    def holds_modules(self) -> bool:
+        return any(isinstance(x, Parts) for leaves in self.leaves for x in leaves)
+
+    @property
     def all_arrays(self) -> bool:
         """True where nothing is fixed and no module is among the arguments."""
         return all(array(x) for leaves in self.leaves for x in leaves)
