@@ -10,6 +10,7 @@ from typing import Any
 
 from costtrace import units
 from costtrace.core import UNKNOWN, Cost, Frame, Note, Op, Priced, Trace, Value, total
+from costtrace.coverage import Counted
 from costtrace.errors import UnknownCostError
 from costtrace.fusion import Bytes, bytes_of
 from costtrace.memory import Peak, peak_of
@@ -52,10 +53,16 @@ def profile(
             found = partition.profile(fn, args, jit, weights)
         else:
             found = folded(made)
-    if strict and found.status == UNKNOWN:
-        note = next(n for n in found.notes if n.kind.startswith("unknown"))
-        raise UnknownCostError(f"{found.name}: at scope {note.scope or '.'}: {note.text}")
+    if strict:
+        refused(found.name, found.status, found.notes)
     return found
+
+
+def refused(name: str, status: str, notes: Iterable[Note]) -> None:
+    """Raises UnknownCostError where a part of the program has no price: what `strict` means."""
+    if status == UNKNOWN:
+        note = next(n for n in notes if n.kind.startswith("unknown"))
+        raise UnknownCostError(f"{name}: at scope {note.scope or '.'}: {note.text}")
 
 
 @contextlib.contextmanager
@@ -131,6 +138,33 @@ class Sums:
             yield key, sum(p[2] for p in parts.values()), cost.replace(bytes_unfused=sum(p[3] for p in parts.values()))
 
 
+def keyed(trace: Trace, prices: Prices) -> Iterator[tuple[Op, Priced, tuple[Any, ...]]]:
+    """Every op with its price and the key of its Record: (frame of its scope, phase, primitive, dtype, status). An op
+    is known as well as its price and the loops around it."""
+    around: dict[Frame, str] = {}
+    for op in trace.ops:
+        price = prices(op)
+        if op.frame not in around:
+            around[op.frame] = worst(f.status for f in op.frame.up())
+        first = op.inputs or op.outputs
+        dtype = first[0].dtype if first else ""
+        yield op, price, (op.frame.scope, op.phase, op.primitive, dtype, worst((price.status, around[op.frame])))
+
+
+def counted(trace: Trace) -> Counted:
+    """How well a program is known, as its profile has it, without the profile."""
+    sums, prices = Sums(), Prices()
+    for op, price, key in keyed(trace, prices):
+        sums.add(key, price.cost, op.frame.repeat, 0)
+    groups = [(key[-1], n, cost) for key, n, cost in sums.items()]
+    return Counted(known(trace, prices), groups, trace.notes + prices.notes)
+
+
+def known(trace: Trace, prices: Prices) -> str:
+    """The status of a whole program whose ops were priced."""
+    return worst((trace.status, *(UNKNOWN for _ in prices.notes)))
+
+
 def folded(trace: Trace) -> Profile:
     """The profile of a flat program."""
     storage = Storage(trace)
@@ -138,32 +172,19 @@ def folded(trace: Trace) -> Profile:
     prices, sums = Prices(), Sums()
     kept, masks = useful(trace)
     masked: dict[Any, int] = defaultdict(int)
-    known: dict[Frame, str] = {}
     largest: dict[str, Value] = {}
-    for op in trace.ops:
-        price = prices(op)
+    for op, price, key in keyed(trace, prices):
         if not storage.is_view(op):
             for v in op.outputs:
                 have = largest.get(op.scope)
                 if have is None or v.nbytes > have.nbytes:
                     largest[op.scope] = v
-        if op.frame not in known:
-            known[op.frame] = worst(f.status for f in op.frame.up())
-        first = op.inputs or op.outputs
-        key = (
-            op.frame.scope,
-            op.phase,
-            op.primitive,
-            first[0].dtype if first else "",
-            worst((price.status, known[op.frame])),
-        )
         sums.add(key, price.cost, op.frame.repeat, moved.unfused[op.index])
         if op.index in kept:
             masked[key] += (price.cost.matmul_flops - kept[op.index]) * op.repeat
     records = [Record.of(key[0].scope_path, *key[1:], n, masked[key], cost) for key, n, cost in sums.items()]
     by_scope, instances = _scopes(trace, moved, records)
     notes = trace.notes + prices.notes + masks
-    status = worst((trace.status, *(UNKNOWN for _ in prices.notes)))
     closed = sum(v.nbytes for v in trace.constants)
     if closed >= CLOSED_OVER:
         notes.append(
@@ -186,7 +207,7 @@ def folded(trace: Trace) -> Profile:
     return Profile(
         trace.name,
         by_scope[""],
-        status,
+        known(trace, prices),
         notes,
         sum(v.size for v in trace.inputs if v.weight is not None),
         peak_of(trace, storage),

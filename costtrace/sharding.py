@@ -16,6 +16,7 @@ from typing import Any
 from costtrace import capacity, mesh, offload, pipeline, plan, roofline
 from costtrace.chip import Chip
 from costtrace.core import Cost, Trace, total
+from costtrace.coverage import Counted
 from costtrace.errors import UsageError
 from costtrace.fusion import bytes_of
 from costtrace.layout import Plan
@@ -23,7 +24,7 @@ from costtrace.memory import Peak, peak_of
 from costtrace.mesh import Collective, Mesh
 from costtrace.placement import cut, cuts
 from costtrace.plan import Division, Found
-from costtrace.profiler import Prices
+from costtrace.profiler import Prices, counted
 from costtrace.rules.table import priced
 from costtrace.storage import Storage
 
@@ -57,6 +58,10 @@ class Part:
     @cached_property
     def share(self) -> Share:
         return share(self.name, self.calls, self.trace)
+
+    @cached_property
+    def counted(self) -> Counted:
+        return counted(self.trace)
 
 
 def share(name: str, calls: int, trace: Trace) -> Share:
@@ -129,6 +134,11 @@ class Placed:
     def fits(self) -> bool:
         fit = capacity.hbm(self.peak_bytes, self.mesh.chip)
         return fit is None or fit.fits
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What the chip's file has no rate for: left out of the seconds."""
+        return roofline.times(_unlinked(self.cost), self.mesh.chip, self.cost.bytes_fused).missing
 
     def work_s(self) -> float:
         """Each stage at its floor, one after the other; links apart."""

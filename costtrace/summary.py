@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from costtrace.core import EXACT, MODELLED, UNKNOWN, Cost, Note
+from costtrace.coverage import Group
 from costtrace.errors import FormatError
 from costtrace.memory import Peak
 
@@ -124,6 +125,10 @@ class Profile:
     @property
     def exact(self) -> bool:
         return self.status == EXACT
+
+    def groups(self) -> Iterator[Group]:
+        """Its operations by how well they are known, for coverage.py."""
+        return ((r.status, r.ops, r.cost) for r in self.records)
 
     def scopes(self) -> dict[str, Cost]:
         """{scope path: Cost of that scope and all under it}; siblings are never merged."""

@@ -197,7 +197,7 @@ def test_marks_and_notes_stand_side_by_side(here: Path, run: Callable[..., str])
 def test_side_by_side_shows_the_rows_that_any_has_at_the_top(here: Path, run: Callable[..., str]) -> None:
     page = run("klein", "--res", "512x512,1360x768", "--chip", "v6e,l4", "--top", "1", "--depth", "1")
     assert all(len(line) <= 100 for line in page.splitlines())
-    assert page.splitlines()[3].split().count("GFLOP") == 2  # once a size, not once a chip
+    assert page.splitlines()[4].split().count("GFLOP") == 2  # once a size, not once a chip
     assert "?" not in page.partition("bound:")[0]
     same = run("small.py", "--chip", "v6e,slow.toml")
     assert "v6e #1" in same and "v6e #2" in same

@@ -15,7 +15,7 @@ LINES = 400
 
 # Top to bottom: a file may import what stands above it, never what stands below. "rules/*" is every file of a folder.
 ORDER = """
-    version errors authored disk units formula core offload rules/table rules/*
+    version errors authored disk units formula core coverage offload rules/table rules/*
     region access storage doors dce fold kernel arguments flow walk trace lines
     fusion memory static useful summary grouping module/* profiler
     grid chipfile chip roofline launch shape capacity scheme demand emulation publication

@@ -12,8 +12,8 @@ from typing import Any
 import click
 
 from costtrace import chip
-from costtrace.cli import compiled, files
-from costtrace.errors import UnknownCostError, UsageError
+from costtrace.cli import compiled, files, strategies
+from costtrace.errors import UsageError
 from costtrace.report import explain
 from costtrace.report.document import GROUPS, Answer, Document, Grouping, Stages, document
 from costtrace.report.output import FORMATS, written
@@ -67,6 +67,8 @@ def show(runs: Iterable[Run], options: Mapping[str, Any]) -> None:
 
     Raises UsageError for a chip or a column that is not there, before the first run is made.
     """
+    from costtrace.profiler import refused  # numpy and the rules, which --help does not need
+
     form = options["format"]
     answers: list[Answer] = []
     documents, explanations, compiles = [], [], []
@@ -76,6 +78,9 @@ def show(runs: Iterable[Run], options: Mapping[str, Any]) -> None:
     if options["explain"] and form not in ("text", "json"):
         raise UsageError(f"--explain with --format {form}: an explanation is text or json: leave --format out")
     for run in runs:
+        if options["strict"]:
+            for name, _, made in run.stages:
+                refused(name, made.status, made.notes)
         grouping = Grouping(
             by=options["by"],
             depth=run.depths if options["depth"] is None else options["depth"],
@@ -93,7 +98,7 @@ def show(runs: Iterable[Run], options: Mapping[str, Any]) -> None:
                 if options["layers"]:
                     documents[-1]["notes"] += _scanned(documents[-1])
                 if options["strict"]:
-                    _priced(documents[-1])
+                    strategies.rated(n["text"] for n in documents[-1]["notes"] if n["kind"] == "missing-rate")
                 if asked and run.programs:
                     one = compiled.compile_of(documents[-1], run.stages, run.programs, on, grouping, options)
                     compiles.append(one)
@@ -110,15 +115,6 @@ def show(runs: Iterable[Run], options: Mapping[str, Any]) -> None:
     colour = form == "text" and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     wanted = {key: options[key] for key in ("unit", "top", "verbose")}
     click.echo(written(documents, form, colour=colour, sort=sort, **wanted), color=colour)
-
-
-def _priced(doc: Document) -> None:
-    """Raises UnknownCostError where the chip's file lacks a rate that the work needs."""
-    for note in doc["notes"]:
-        if note["kind"] == "missing-rate":
-            raise UnknownCostError(
-                f"--strict: {note['text']}: give a chip file that has it (--chip my.toml), or leave --strict out"
-            )
 
 
 def _scanned(doc: Document) -> list[Document]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from costtrace import chip
-from costtrace.errors import UsageError
+from costtrace.errors import UnknownCostError, UsageError
 from costtrace.report import table
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ OPTIONS: tuple[click.Option, ...] = (
                  help="all, or some of data, fsdp, tp, sp, ulysses, ring, expert, stream, pipeline; fsdp+tp: both."),
     click.Option(["--mesh"], metavar="AXIS=N,AXIS=N", help="The axes of the chips, as in data=2,model=4."),
 )  # fmt: skip
+NO_PLACE = {"by": "scope", "depth": None, "layers": False, "top": None, "unit": "flop", "efficiency": False}
+"""Options that the table of strategies has no place for, each with its default."""
 TRAIN = click.Option(["--train"], metavar="OPTIMIZER", help="A training step: sgd, momentum, adam or adamw.")
 """Of a model; `trace` has --grad and --optimizer."""
 
@@ -79,8 +81,13 @@ def show(name: str, programs: Programs, options: Mapping[str, Any]) -> list[dict
     """Prints every configuration on every chip of --chip, and returns their documents. Raises UsageError before
     anything is traced."""
     from costtrace import mesh, sharding
+    from costtrace.profiler import refused
     from costtrace.report import strategies as report
 
+    for option, default in NO_PLACE.items():
+        if options[option] != default:
+            raise UsageError(f"--{option} with --chips: it is for the rows of one strategy: add --strategy tp --sort "
+                             f"floor, or leave --{option} out")  # fmt: skip
     chips = [chip.load(each) for each in options["chip"].split(",")]
     sizes, given = counts(options["chips"]), mesh.parsed(options["mesh"]) if options["mesh"] else None
     names = (options["strategy"] or "all").split(",")
@@ -96,13 +103,18 @@ def show(name: str, programs: Programs, options: Mapping[str, Any]) -> list[dict
             mesh.Mesh(given or {"chips": n}, on)
     documents, explained = [], []
     for config, parts, said in programs:
+        if options["strict"]:
+            for part in parts:
+                refused(part.name, part.counted.status, part.counted.notes)
         for on in chips:
             placed: list[Placed] = []
             for n in sizes:
                 placed += sharding.ranked(sharding.placed(each, parts, on, n, given) for each in names)
+            if options["strict"]:
+                rated(text for p in placed for text in p.missing)
             if options["explain"]:
                 explained += [line for p in placed if p.name == options["explain"] for line in report.explain(p)]
-            documents.append(report.document(name, config, on, placed, said))
+            documents.append(report.document(name, config, on, parts, placed, said))
     form = options["format"]
     if options["explain"]:
         click.echo("\n".join(explained))
@@ -115,6 +127,14 @@ def show(name: str, programs: Programs, options: Mapping[str, Any]) -> list[dict
     else:
         click.echo("\n".join(table.FORMATS[form](report.table(doc)) for doc in documents))
     return documents
+
+
+def rated(missing: Iterable[str]) -> None:
+    """Raises UnknownCostError where the chip's file lacks a rate that the work needs: --strict."""
+    for text in missing:
+        raise UnknownCostError(
+            f"--strict: {text}: give a chip file that has it (--chip my.toml), or leave --strict out"
+        )
 
 
 def _fitting(given: dict[str, int] | None) -> list[str]:

@@ -86,7 +86,7 @@ def callback(
 
         whole = trace(fn, *args, jit=jit, trips=loops, weights=where)
         parts = strategies.of_trace(whole.name, config, whole)
-        if compiled.wanted(options):
+        if compiled.wanted(options) or options["sort"]:
             step = {"train": jit, **options}
             sharded.compile_and_show(whole.name, [(config, [(whole.name, 1, fn, args, None)])], step, where)
         else:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from costtrace import capacity, roofline, units
 from costtrace.chip import Chip
-from costtrace.core import COUNTS, EXACT, MODELLED, UNKNOWN, Cost
+from costtrace.core import EXACT, Cost
+from costtrace.coverage import STATUS, WORK, coverage, unpriced
 from costtrace.version import __version__
 
 if TYPE_CHECKING:  # `costtrace --help` reads GROUPS and needs neither the engine nor numpy
@@ -23,7 +24,6 @@ Document = dict[str, Any]
 Stages = Sequence[tuple[str, int, "Profile"]]
 """(stage name, calls, Profile of one call)"""
 DEEPEST = 4
-STATUS = (EXACT, MODELLED, UNKNOWN)
 
 GROUPS = {"scope": "scope", "layer": "scope", "primitive": "primitive", "dtype": "dtype", "phase": "phase",
           "weight": "weight", "line": "line"}  # fmt: skip
@@ -82,8 +82,7 @@ def document(
         "floor_s": _all_calls(parts, "floor_s"),
         "pessimistic_s": _all_calls(parts, "pessimistic_s"),
         "status": max((profile.status for _, _, profile in stages), key=STATUS.index, default=EXACT),
-        "coverage": _coverage(stages),
-        "ops": _ops(stages),
+        **coverage((calls, made.status, made.groups()) for _, calls, made in stages).to_dict(),
         "numbers": _numbers(total, chip, grouping.efficiency),
         "notes": [
             {"kind": note.kind, "stage": name, "scope": note.scope, "text": note.text}
@@ -219,39 +218,6 @@ def _useful(cost: Cost, useful: int, chip: Chip, efficiency: bool) -> Document:
         needed = cost.replace(by_dtype=by_dtype, matmul_flops=cost.matmul_flops - masked)
         floor = roofline.floor_s(needed, chip, efficiency)
     return {"useful_flops": useful, "useful_floor_s": floor}
-
-
-WORK = ("flops", *(name for name in COUNTS if "bytes" not in name))
-"""The counts of a cost that are work, not bytes."""
-
-
-def unpriced(status: str, cost: Cost) -> bool:
-    """Nothing of it was counted, because nobody knows its price: its work is unknown, not 0."""
-    return status == UNKNOWN and not any(getattr(cost, name) for name in WORK)
-
-
-def _coverage(stages: Stages) -> dict[str, float | None]:
-    """Shares of all calls' FLOPs by status; of the stages, where there are no FLOPs. None where some work has no price:
-    nobody knows how much of the whole it is."""
-    if any(unpriced(r.status, r.cost) for _, _, profile in stages for r in profile.records):
-        return dict.fromkeys(STATUS)
-    flops = dict.fromkeys(STATUS, 0)
-    for _, calls, profile in stages:
-        for record in profile.records:
-            flops[record.status] += calls * record.cost.flops
-    if not any(flops.values()):
-        for _, _, profile in stages:
-            flops[profile.status] += 1
-    return {status: n / sum(flops.values()) for status, n in flops.items()}
-
-
-def _ops(stages: Stages) -> dict[str, int]:
-    """How many of the program's operations are counted exactly, modelled, partly unknown; each stage once."""
-    found = dict.fromkeys(STATUS, 0)
-    for _, _, profile in stages:
-        for record in profile.records:
-            found[record.status] += record.ops
-    return found
 
 
 def _chip_notes(cost: Cost, stages: Stages, chip: Chip, efficiency: bool) -> list[Document]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from typing import Any
 
-from costtrace import capacity, roofline, units
+from costtrace import capacity, coverage, roofline, units
 from costtrace.chip import Chip
 from costtrace.core import Cost
 from costtrace.errors import UsageError
@@ -105,7 +105,7 @@ def _roofline(doc: Document, points: Sequence[Point], chip: Chip) -> chart.Chart
 
 def _section(doc: Document, each: Answer) -> Iterator[str]:
     points, chip = _points(doc), each.chip
-    yield f'<p class="soft">{escape(_called(doc))}</p>'
+    yield f'<p class="soft">{escape(_called(doc))}<br>{escape(coverage.said(doc))}</p>'
     yield from _figures(doc, chip)
     yield "<h2>Parts</h2>"
     yield from _table(doc, each)

@@ -10,8 +10,9 @@ from typing import Any
 
 from costtrace import figure
 from costtrace.core import COUNTS, EXACT, MODELLED, TABLES, UNKNOWN
+from costtrace.coverage import WORK
 from costtrace.diff import ADDED, CHANGED, REMOVED, SHOWN
-from costtrace.report.document import GROUPS, WORK
+from costtrace.report.document import GROUPS
 from costtrace.roofline import TERMS
 from costtrace.summary import SCHEMA as PROFILE
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from costtrace import coverage
 from costtrace.report.document import Document
 from costtrace.report.flat import told, varying
 from costtrace.report.table import Column, Shown, Table, lines, shown
@@ -45,7 +46,22 @@ def side_by_side(
     by = ", ".join(varying(documents) or ["chip"])
     trained = {name: doc["training"] for name, doc in zip(sheet.names, documents, strict=True) if "training" in doc}
     below = ["\n".join(trainings(trained))] if trained else []
-    return "\n\n".join([f"{first['model']}: {what} side by side, by {by}", *panels, *below, _foot(sheet, verbose)])
+    head = "\n".join([f"{first['model']}: {what} side by side, by {by}", *_covered(sheet)])
+    return "\n\n".join([head, *panels, *below, _foot(sheet, verbose)])
+
+
+def _covered(sheet: Sheet) -> list[str]:
+    """How much is counted exactly: once, or for each of the documents that differ."""
+    said: dict[str, list[str]] = {}
+    for doc, name in zip(sheet.documents, sheet.names, strict=True):
+        said.setdefault(coverage.said(doc), []).append(name)
+    if len(said) == 1:
+        return list(said)
+    return [line for text, who in said.items() for line in wrapped(f"{_some(who)}: {text}")]
+
+
+def _some(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:4])}{' ...' if len(names) > 4 else ''}"
 
 
 def told_apart(documents: Sequence[Document]) -> list[str]:
@@ -173,7 +189,7 @@ def _foot(sheet: Sheet, verbose: bool) -> str:
                 who.append(name)
     foot = ["; ".join(said)]
     for (kind, text), who in _few(notes, verbose):
-        some = f"{', '.join(who[:4])}{' ...' if len(who) > 4 else ''}: " if len(who) < len(documents) else ""
+        some = f"{_some(who)}: " if len(who) < len(documents) else ""
         foot.append(f"note {kind}: {some}{text}")
     left = len(notes) - len(foot) + 1
     foot += [f"{left} more note{'s' * (left > 1)}: -v shows all"] if left else []

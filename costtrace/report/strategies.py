@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from costtrace import mesh, roofline, units
+from costtrace import coverage, mesh, roofline, units
 from costtrace.chip import Chip
 from costtrace.report.document import Document, plain, preamble
 from costtrace.report.table import Column, Table, lines, shown
-from costtrace.report.text import wrapped, written
-from costtrace.sharding import STRATEGIES, Placed
+from costtrace.report.text import URGENT, placed, wrapped, written
+from costtrace.sharding import STRATEGIES, Part, Placed
+from costtrace.summary import worst
 
 if TYPE_CHECKING:
     from costtrace.quote import Said
@@ -28,16 +29,29 @@ PROBLEMS = 6
 
 
 def document(
-    model: str, config: Mapping[str, Any], chip: Chip, placed: Sequence[Placed], said: Said | None = None
+    model: str,
+    config: Mapping[str, Any],
+    chip: Chip,
+    parts: Sequence[Part],
+    some: Sequence[Placed],
+    said: Said | None = None,
 ) -> Document:
-    """The answer for some strategies and numbers of chips, best first, as the JSON contract has it."""
+    """The answer for some strategies and numbers of chips, best first, as the JSON contract has it; what is counted
+    exactly is of the undivided program."""
     return {
         **preamble(),
         "model": model,
         "config": plain(config),
         "chip": chip.name,
         "chip_title": chip.title,
-        "strategies": [entry(p, said) for p in placed],
+        **coverage.coverage((p.calls, p.counted.status, p.counted.groups) for p in parts).to_dict(),
+        "status": worst(p.counted.status for p in parts),
+        "notes": [
+            {"kind": note.kind, "stage": p.name, "scope": note.scope, "text": note.text}
+            for p in parts
+            for note in p.counted.notes
+        ],
+        "strategies": [entry(p, said) for p in some],
     }
 
 
@@ -158,12 +172,16 @@ def table(doc: Document) -> Table:
 def page(doc: Document) -> str:
     """The table; then, where one number of chips was asked for, the best strategy's parts and collectives."""
     config = ", ".join(f"{key} {written(value)}" for key, value in doc["config"].items())
-    out = [*wrapped(f"{doc['model']}: {config}"), *wrapped(f"on {doc['chip_title']}, all calls, at peak rates"), ""]
+    out = [*wrapped(f"{doc['model']}: {config}"), *wrapped(f"on {doc['chip_title']}, all calls, at peak rates"),
+           coverage.said(doc), ""]  # fmt: skip
     out += [f"  {line}".rstrip() for line in lines(shown(table(doc)))]
     strategies = doc["strategies"]
     if strategies and len({s["chips"] for s in strategies}) == 1:
         out += ["", *_parts(strategies[0])]
     out += ["", *_problems(strategies)]
+    urgent = [note for note in doc["notes"] if note["kind"] in URGENT]
+    alone = all(len(s["stages"]) == 1 for s in strategies)
+    out += [line for note in urgent for line in wrapped(f"note {note['kind']}: {placed(note, alone)}{note['text']}")]
     out += wrapped(LEGEND)
     out += _published(doc)
     return "\n".join(out)

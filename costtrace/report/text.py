@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from costtrace import units
+from costtrace import coverage, units
 from costtrace.report.document import Document
 from costtrace.report.table import Shown, Table, lines, printable, shown
 from costtrace.report.training import training
@@ -119,22 +119,7 @@ def _head(doc: Document) -> list[str]:
     rates = "at measured rates" if doc["efficiency"] else "at peak rates"
     first = f"{doc['model']}: {config}" if config else doc["model"]
     rates += f": {', '.join(peaks)}" if peaks else ""
-    return [*wrapped(first), *wrapped(f"on {doc['chip_title']}, {rates}"), counted(doc)]
-
-
-def counted(doc: Document) -> str:
-    """How much of the program is counted exactly, modelled, partly unknown: operations, and their share of the FLOPs
-    (which nobody knows where one has no price)."""
-    ops, shares = doc["ops"], doc["coverage"]
-    if not ops["modelled"] and not ops["unknown"]:
-        return f"counted: all {ops['exact']:,} ops exactly"
-    words = {"exact": "exactly", "modelled": "modelled", "unknown": "partly unknown"}
-    parts = [
-        f"{n:,} {words[status]}" + (f" ({100 * shares[status]:.1f} % of FLOPs)" if shares[status] is not None else "")
-        for status, n in ops.items()
-        if n
-    ]
-    return f"counted: {', '.join(parts)} of {sum(ops.values()):,} ops"
+    return [*wrapped(first), *wrapped(f"on {doc['chip_title']}, {rates}"), coverage.said(doc)]
 
 
 def written(value: Any) -> str:
