@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 import struct
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,7 +47,7 @@ flops = "1 TFLOP"
 """
 LONG = (
     r"audit|setup|validate|--compiled|advise klein|sweep (klein|sa3)|--chips|klein:chip|emulate|--view|calibrate|"
-    r"measure|compare|predict|gallery"
+    r"measure|compare|predict|gallery|@"
 )
 """What takes many seconds: these run where tests marked slow do."""
 NEVER = r"^setup|--compiled|--view|^validate|^audit klein --checkpoint|^calibrate|^measure|^compare|^predict"
@@ -63,7 +65,17 @@ def folder(path: Path, page: str) -> Path:
     (path / "module.hlo").write_text((ROOT / "tests/hlo/block.v6e.hlo").read_text())
     header = json.dumps({"up": {"dtype": "BF16", "shape": [256, 1024], "data_offsets": [0, 524288]}}).encode()
     (path / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
+    committed(path)
     return path
+
+
+def committed(path: Path) -> None:
+    """All files of a folder as the one commit of a repository, on its branch main; nothing where there is no git."""
+    if shutil.which("git") is None:
+        return
+    who = ["-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "commit.gpgsign=false"]
+    for words in (["init", "-q", "-b", "main"], ["add", "-A"], [*who, "commit", "-q", "-m", "one"]):
+        subprocess.run(["git", "-C", str(path), *words], check=True, capture_output=True)
 
 
 def saved(path: Path, out: str) -> None:

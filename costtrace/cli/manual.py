@@ -86,8 +86,14 @@ PAGES: dict[str, Page] = {
             ("diff hpc hpc:nonzeros=27", "two configurations"),
             ("diff hpc hpc:chip=h100 --by floor_s", "two chips"),
             ("diff before.json after.json --format md", "two saved answers, for a comment"),
+            ("diff mine.py:mlp@main --args shapes", "a function as it was on main, and as it is"),
+            ("diff tiny.py@main tiny.py:tokens=256", "a model of a revision, and another configuration"),
         ),
-        files=(("SAVED.json", "What --format json or Profile.to_json wrote; data, never run."), MODEL_FILE),
+        files=(
+            ("SAVED.json", "What --format json or Profile.to_json wrote; data, never run."),
+            MODEL_FILE,
+            ("FILE.py", "Code, which is run, also as of a revision."),
+        ),
     ),
     "check": Page(
         (
