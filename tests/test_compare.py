@@ -125,6 +125,10 @@ def test_scope_and_seconds_in_csv_and_json(tmp_path: Path) -> None:
         ("a.csv", "scope,seconds\n", "has no row"),
         ("a.json", '[{"scope": "block", "seconds": true}]', "row 1: True is no time"),
         ("a.json", '[{"scope": "block"}]', "row 1 has no scope and seconds"),
+        ("a.json", '[{"scope": 3, "seconds": 1}]', 'row 1: scope 3 is no text: write its name, or "" for the whole'),
+        ("a.json", '[{"scope": ["a"], "stage": "x", "seconds": 1}]', "row 1: scope ['a'] is no text"),
+        ("a.json", '[{"scope": "", "stage": 0, "seconds": 1}]', "row 1: stage 0 is no text"),
+        ("a.json", '{"device": {}, "stages": [{"name": 7}]}', "a.json: stage 7 is no text"),
         ("a.json", "{", "no JSON"),
         ("a.json", '{"schema": "costtrace/1"}', "neither a document of costtrace measure nor rows"),
         ("a.json", '{"device": {}, "stages": [{"name": "x"}]}', "not a whole document of costtrace measure"),
@@ -244,6 +248,19 @@ def test_what_is_below_its_floor_is_said_with_what_may_be_the_reason(toys: list[
     assert "BELOW ITS FLOOR: toy. Before one of them is an error: hoisting" in report.printed(doc, "text")
     assert json.loads(report.printed(doc, "json")) == doc
     assert report.printed(doc, "csv").splitlines()[0].startswith("stage,scope,measured_s,floor_s")
+
+
+def test_a_page_explains_the_columns_that_it_shows(toys: list[job.Job]) -> None:
+    on = compare.On.of(chip.load("v6e"))
+    head = {"model": "toy", "config": {}, "chip": "v6e", "datasheet": None, "measured": ["here"]}
+    doc = compare.compared([compare.Subject(toys[0])], recorded(Timed("toy", "", 1.0)), on).document(head)
+    page = " ".join(report.printed(doc, "text").split())
+    assert "floor: the datasheet's" in page and "x: measured over floor" in page
+    assert not any(word in page for word in ("by shape", "compiled", "runs:", "/ shape"))
+    row = doc["rows"][0] | {"compiled_s": 0.5, "runs_s": [0.9, 1.0, 1.2]}
+    page = " ".join(report.printed(doc | {"rows": [row]}, "text").split())
+    assert "compiled: what the chip's own compiler predicts" in page
+    assert "runs: the fastest and the slowest" in page and "-10 +20 %" in page
 
 
 def test_mean_errors_are_of_whole_stages(toys: list[job.Job]) -> None:

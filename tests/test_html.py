@@ -19,6 +19,7 @@ import jax
 import pytest
 
 from costtrace import chip
+from costtrace.cli import main
 from costtrace.core import EXACT, Cost
 from costtrace.memory import Peak
 from costtrace.profiler import Profile, profile
@@ -140,6 +141,15 @@ def test_the_plot_is_an_svg_of_its_own() -> None:
     assert found[0] == f"{EVIL} on Google TPU v6e (Trillium)"
     assert sum(each is not None and each.startswith(f"run: {EVIL}") for each in found) == 1
     assert "var(" not in text and "img" not in {each.tag for each in root.iter()}
+
+
+def test_depth_is_that_of_the_pages_parts_and_of_the_plots_points(tmp_path: Path) -> None:
+    html_, plot = tmp_path / "a.html", tmp_path / "a.svg"
+    assert main(["klein", "--depth", "1", "--html", str(html_), "--plot", str(plot)]) == 0
+    parts = [a["title"] for tag, a in Page(html_.read_text()).tags if a.get("class") == "part"]
+    assert "double" in parts and not any("/" in (part or "") for part in parts)
+    points = [each.text or "" for each in ElementTree.parse(plot).iter("{http://www.w3.org/2000/svg}title")]
+    assert sum(text.startswith("dit: double: ") for text in points) == 1 and not any("double/" in t for t in points)
 
 
 def large(n: int) -> Profile:

@@ -85,6 +85,20 @@ def test_explain_shows_formula_values_and_sources(capsys: pytest.CaptureFixture[
     assert "How to Scale Your Model" in out
 
 
+def test_explain_of_streaming_has_the_hosts_link_and_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, "--chips", "8", "--strategy", "stream", "--explain", "stream")
+    dit = 3_875_544_576 * 2 / 32e9  # parameters, bytes each, the host's bytes a second
+    assert f"dit: 4 x host: 7.751 GB / 32 GB/s = {1e3 * dit:.4g} ms; other units: compute 11.08 ms" in out
+    assert "v6e host.bandwidth = 32 GB/s [S: " in out
+    assert "link." not in out and "scale_out" not in out and "formulas" not in out
+
+
+def test_explain_shows_the_work_of_each_stage(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, "--chips", "8", "--strategy", "pipeline", "--explain", "pipeline")
+    assert "vae: 1 x compute: 2.499 TFLOP bfloat16 / 918 TFLOP/s = 2.723 ms" in out
+    assert "text: 1 x memory: 809 MB / 1638 GB/s x 8 (bubble) = 3.951 ms" in out  # 8 x 0.4939
+
+
 # -- a program of the user's own
 
 OWN = """

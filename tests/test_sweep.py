@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 from costtrace import chip, sweep
 from costtrace.cli import main
 from costtrace.errors import UsageError
+from costtrace.report import chart
 from costtrace.report.output import FORMATS
 from costtrace.report.sweep import document, printed
 from costtrace.target import setup
@@ -208,6 +210,14 @@ def test_a_plot_has_a_line_for_each_chip(small: str, tmp_path: Path, capsys: pyt
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     assert main([*argv, str(tmp_path / "a.pdf")]) == 2
     assert "give a name that ends in .svg or .png" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("most", [1.2, 3.0, 30.0, 1e4])
+def test_a_plot_has_ticks_to_read_whatever_it_spans(most: float) -> None:
+    rows = [{"config": {"n": str(n)}, "chip": "v6e", "chips": 1, "floor_s": s, "predicted_s": None}
+            for n, s in ((1, 0.04), (2, 0.04 * most))]  # fmt: skip
+    text = chart.sweep("small", rows, "svg").decode()
+    assert len(re.findall(r">[0-9.]+ [mk]?s<", text)) >= 3
 
 
 def _counter(place: Path) -> Callable[[], int]:

@@ -77,7 +77,8 @@ def _page(
         for chip in options["chip"].split(","):
             on, some = chips.load(chip), documents[len(answers)]["strategies"]
             beside = _witnesses(name, found, config, on)
-            answers.append(Answer(run.name, run.config, run.stages, run.depths, on, strategies=some, **beside))
+            depth = options["depth"] or run.depths
+            answers.append(Answer(run.name, run.config, run.stages, depth, on, strategies=some, **beside))
     files.write(answers, options)
 
 

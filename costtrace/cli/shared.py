@@ -27,7 +27,8 @@ OPTIONS: tuple[click.Option, ...] = (
                  help="Chip, or path of a chip's TOML file; several stand side by side. See: costtrace chips"),
     click.Option(["--by"], type=click.Choice(list(GROUPS)), default="scope", show_default=True,
                  help="What a row is: a named scope, a primitive, a dtype ..."),
-    click.Option(["--depth"], type=click.IntRange(1), metavar="N", help="How deep rows go into nested scopes."),
+    click.Option(["--depth"], type=click.IntRange(1), metavar="N",
+                 help="How deep rows go into nested scopes: of tables, the page's parts, the plot's points."),
     click.Option(["--layers", "--no-merge", "layers"], is_flag=True,
                  help="Numbered siblings (layers_0, layers_1) each on their own row."),
     click.Option(["--sort"], metavar="COLUMN", help="Rows by a column of the table, falling: flops, fused, share ..."),
@@ -89,7 +90,7 @@ def show(runs: Iterable[Run], options: Mapping[str, Any]) -> None:
         )
         for on in chips:
             beside = run.beside(on) if options["html"] and run.beside else {}
-            answers.append(Answer(run.name, run.config, run.stages, run.depths, on, **beside))
+            answers.append(Answer(run.name, run.config, run.stages, grouping.depth, on, **beside))
             if options["explain"]:
                 explanations += explain.explained(options["explain"], run.stages, on, grouping)
             else:

@@ -85,7 +85,7 @@ def show(name: str, programs: Programs, options: Mapping[str, Any]) -> list[dict
     from costtrace.report import strategies as report
 
     for option, default in NO_PLACE.items():
-        if options[option] != default:
+        if options[option] != default and not (option == "depth" and options.get("html")):
             raise UsageError(f"--{option} with --chips: it is for the rows of one strategy: add --strategy tp --sort "
                              f"floor, or leave --{option} out")  # fmt: skip
     chips = [chip.load(each) for each in options["chip"].split(",")]

@@ -118,7 +118,16 @@ def _csv(text: str, path: Path) -> Recording:
 def _row(row: Any, path: Path, line: int) -> Timed:
     if not isinstance(row, dict) or not set(KEYS) <= set(row):
         raise FormatError(f"{path}: row {line} has no scope and seconds: write both (stage may be a third)")
-    return Timed(str(row.get("stage") or ""), str(row["scope"] or ""), positive(row["seconds"], f"{path}: row {line}"))
+    place = f"{path}: row {line}"
+    stage, scope = (_name(row.get(key), key, place) for key in ("stage", "scope"))
+    return Timed(stage, scope, positive(row["seconds"], place))
+
+
+def _name(value: Any, key: str, place: str) -> str:
+    """A stage's or a scope's name, "" for none. Raises FormatError for what is no text."""
+    if value is not None and not isinstance(value, str):
+        raise FormatError(f'{place}: {key} {value!r} is no text: write its name, or "" for the whole')
+    return value or ""
 
 
 def positive(value: Any, place: str) -> float:
@@ -136,14 +145,15 @@ def _measured(data: dict[str, Any], path: Path) -> Recording:
     rows, notes = [], []
     try:
         for stage in data["stages"]:
-            name, loop = stage["name"], stage.get("loop") or {}
+            name, loop = _name(stage["name"], "stage", str(path)), stage.get("loop") or {}
             whole = positive(stage["measured_s"], f"{path}: {name}")
             scanned = loop.get("scanned_s")
             dispatch_s = None if scanned is None else max(0.0, whole - scanned / loop["steps"])
             rows.append(Timed(name, "", whole, 1, stage["spread"], dispatch_s))
             for part in stage["parts"]:
                 seconds = positive(part["measured_s"], f"{path}: {name} {part['scope']}")
-                rows.append(Timed(name, part["scope"], seconds, part["runs"], part["spread"]))
+                scope = _name(part["scope"], "scope", f"{path}: {name}")
+                rows.append(Timed(name, scope, seconds, part["runs"], part["spread"]))
             if not stage["finite"]:
                 notes.append(f"{name}: its results held what is no finite number when it was measured")
         return Recording(str(path), rows, data["model"], data["config"], None, data["device"]["platform"], notes)

@@ -286,6 +286,7 @@ def sweep(name: str, rows: Sequence[Mapping[str, Any]], kind: str) -> bytes:
                     words = f"{n} x {on}, {'floor' if key == 'floor_s' else 'predicted'}"
                     axes.plot(list(values), list(values.values()), form, color=palette[k % len(palette)], label=words)
         axes.set_yscale("log")
+        _dense(axes)
         few = range(0, len(points), max(1, len(points) // 12))
         axes.set_xticks(list(few), [", ".join(points[k]) for k in few], rotation=30 if len(points) > 5 else 0)
         axes.set(xlabel=", ".join(o.replace("_", "-") for o in options) or "defaults", ylabel="seconds, all calls")
@@ -293,6 +294,16 @@ def sweep(name: str, rows: Sequence[Mapping[str, Any]], kind: str) -> bytes:
         if lines:
             axes.legend()
     return Chart(figure, {}, f"sweep of {name}").file(kind, f"{name}: seconds of {len(rows)} points")
+
+
+def _dense(axes: Axes) -> None:
+    """Ticks enough to read a logarithmic y axis by that spans few decades, where powers of ten alone may be one."""
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+
+    low, high = axes.get_ylim()
+    if high / low < 100:
+        axes.yaxis.set_major_locator(MaxNLocator(6) if high / low < 10 else LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_minor_locator(NullLocator())
 
 
 def _readable(axes: Axes, which: str, unit: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from costtrace.report import table
@@ -17,12 +18,17 @@ SECONDS = (
 )  # fmt: skip
 ERRORS = {"floor": "floor", "floor_measured_rates": "floor at measured rates", "shape_aware": "prediction by shape",
           "compiled": "compiled"}  # fmt: skip
-LEGEND = (
-    "floor: the datasheet's; at rates: the floor at measured rates; by shape: each op at the measured rate of its own "
-    "shape, and launches; x: measured over floor (over at rates, where there is no datasheet), / shape: over by shape. "
-    "The lower table: shares of what is measured beyond that floor; ? where it is not known; negative where the rates "
-    "say more than was measured"
-)
+LEGEND = {
+    "floor_s": "floor: the datasheet's",
+    "floor_measured_rates_s": "at rates: the floor at measured rates",
+    "shape_aware_s": "by shape: each op at the measured rate of its own shape, and launches",
+    "compiled_s": "compiled: what the chip's own compiler predicts",
+    "runs": "runs: the fastest and the slowest, from the median",
+    "over_shape": "/ shape: measured over by shape",
+}
+"""Column -> what it is, below a table that has it."""
+GAPS = ("the lower table: shares of what is measured beyond that floor; ? where it is not known; negative where the "
+        "rates say more than was measured")  # fmt: skip
 
 
 def printed(doc: Document, form: str) -> str:
@@ -36,16 +42,25 @@ def printed(doc: Document, form: str) -> str:
     out = wrapped(f"{doc['model']}: {config}" if config else doc["model"])
     sheet = f", datasheet {doc['datasheet']}" if doc["datasheet"] else ""
     out += wrapped(f"measured: {', '.join(doc['measured'])}; rates of {doc['chip']}{sheet}")
-    columns = _columns(doc)
-    out += ["", table.text(Table(columns, [_cells(row, columns) for row in doc["rows"]])), ""]
+    shown = _columns(doc)
+    out += ["", table.text(Table(shown, [_cells(row, shown) for row in doc["rows"]])), ""]
     if gaps := _gaps(doc):
-        columns = (*columns[:2], *gaps)
+        columns = (*shown[:2], *gaps)
         some = [row for row in doc["rows"] if any(share is not None for share in row["gap"].values())]
         out += [table.text(Table(columns, [_cells(row, columns) for row in some])), ""]
     out += [line for text in _below(doc) for line in wrapped(text)]
     out += [line for text in _errors(doc) for line in wrapped(text)]
     out += [line for text in doc["notes"] for line in wrapped(f"note: {text}")]
-    return "\n".join([*out, *wrapped(LEGEND)])
+    return "\n".join([*out, *wrapped("; ".join(_legend({c.key for c in shown}, bool(gaps))))])
+
+
+def _legend(shown: set[str], gaps: bool) -> Iterator[str]:
+    """What the columns are that are shown, and no other."""
+    yield from (words for key, words in LEGEND.items() if key in shown)
+    if {"floor_s", "floor_measured_rates_s"} & shown:
+        yield f"x: measured over {'floor' if 'floor_s' in shown else 'at rates'}"
+    if gaps:
+        yield GAPS
 
 
 RATIOS = (

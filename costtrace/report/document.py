@@ -48,7 +48,8 @@ class Answer:
     name: str
     config: Mapping[str, Any]
     stages: Stages
-    depths: Mapping[str, int]
+    depth: int | Mapping[str, int] | None
+    """As a Grouping has it."""
     chip: Chip
     compiled: Any = None
     """report.compiled's Found: {stage: (its profile, what the chip's compiler made)}"""

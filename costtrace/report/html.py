@@ -66,7 +66,7 @@ def attribute(text: str) -> str:
 
 
 def _document(each: Answer) -> Document:
-    doc = document(each.name, each.config, each.chip, each.stages, Grouping(depth=each.depths, merge=True))
+    doc = document(each.name, each.config, each.chip, each.stages, Grouping(depth=each.depth, merge=True))
     if each.compiled is not None:
         from costtrace.report.compiled import attached
 

@@ -230,12 +230,29 @@ def _problems(strategies: Sequence[Document]) -> Iterator[str]:
             yield f"{s['name']} x{s['chips']}: {len(s['problems']) - most} more: --format json"
 
 
+NETWORK = ("link.count", "link.bandwidth", "link.latency", "scale_out.bandwidth")
+"""Numbers of a chip that price collectives."""
+
+
 def explain(p: Placed) -> Iterator[str]:
-    """Each collective's price as a formula with its values, then the numbers' sources."""
+    """Each stage's work and each collective's price as a formula with its values, then the numbers' sources."""
     chip = p.mesh.chip
     axes, slice_ = ", ".join(f"{k}={n}" for k, n in p.mesh.axes.items()), "x".join(map(str, p.mesh.shape))
     yield f"{p.name} on {p.mesh.chips} {chip.title}: {axes} on a slice of {slice_}"
     yield f"work {units.text(p.work_s(), 's')}, links {units.text(p.link_s(), 's')}"
+    used: dict[str, None] = {}
+    for s in p.stages:
+        cost = s.total.replace(collective_bytes=0)
+        found, parts = roofline.times(cost, chip, cost.bytes_fused), list(roofline.parts(cost, chip, cost.bytes_fused))
+        binding = [part for part in parts if part.term == found.bound]
+        less = ", ".join(f"{term} {units.text(t, 's')}" for term, t in found.terms.items() if term != found.bound)
+        bubble = f" x {s.bubble:.4g} (bubble)" if s.bubble != 1 else ""
+        formula = " + ".join(part.formula() for part in binding) or "nothing"
+        seconds = units.text(s.bubble * found.seconds, "s")
+        yield f"{s.name}: {s.calls} x {found.bound or 'no work'}: {formula}{bubble} = {seconds}" + (
+            f"; other units: {less}" if less else ""
+        )
+        used |= dict.fromkeys(n.key for part in binding for n in part.numbers)
     for c in sorted(p.collectives, key=lambda c: -c.bytes_sent):
         price = p.mesh.price(c)
         where, seconds = c.scope or ".", units.text(price.seconds, "s")
@@ -245,11 +262,12 @@ def explain(p: Placed) -> Iterator[str]:
             whole = mesh.PRICES[c.kind].whole(c.local, n)
             by_hand = mesh.hand(c.kind, whole, n, chip)
             yield f"    by hand: {by_hand.formula} = {units.text(by_hand.seconds, 's')}"
-    for key in ("link.count", "link.bandwidth", "link.latency", "scale_out.bandwidth"):
+    for key in (*used, *(NETWORK if p.collectives else ())):
         number = chip.number(key)
         if number is not None:
             yield f"{chip.name} {key} = {number.cite()}"
-    yield f"formulas: {mesh.SOURCE}"
+    if p.collectives:
+        yield f"formulas: {mesh.SOURCE}"
 
 
 def named() -> str:
