@@ -25,6 +25,7 @@ from costtrace.memory import Peak
 from costtrace.profiler import Profile, profile
 from costtrace.report import html
 from costtrace.report.document import Answer
+from costtrace.report.views import FIELDS, VIEWS
 from costtrace.summary import Record
 
 EVIL = '<img src=x onerror="window.hit=1">'
@@ -48,8 +49,9 @@ def text() -> str:
     row = {"stage": EVIL, "row": EVIL, "quantity": "flops", "unit": "FLOP", "hand": 1, "traced": 2, "xla": None,
            "compiled": None, "tags": {"hand": "S"}, "formula": [EVIL], "verdict": EVIL}  # fmt: skip
     strategy = {"name": EVIL, "chips": 8, "blocked": False, "work_s": 1.0, "collective_s": 2.0}
+    blocked = strategy | {"name": "slow", "blocked": True, "work_s": 1e3}
     beside: dict[str, Any] = {
-        "audit": {"findings": [{"text": EVIL}] * 9, "rows": [row]}, "strategies": [strategy],
+        "audit": {"findings": [{"text": EVIL}] * 9, "rows": [row]}, "strategies": [strategy, blocked],
         "measured": {"first": (0.5, EVIL)},
     }  # fmt: skip
     return html.page([Answer(EVIL, {"n": 3}, stages, {"first": 1, "second": 2}, chip.load(name), **beside)
@@ -111,6 +113,8 @@ def test_every_witness_and_chart_is_there(text: str) -> None:
         assert f"<h2>{head}" in first
     assert "measured 500 ms [M]" in first and "1 smaller" in first
     assert "work 1 s, links 2 s" in first
+    assert "; does not fit or divide: slow, 8 chips" in first and "slow, 8 chips (does not" not in first
+    assert "undivided, on one chip" in first
     assert not re.search(r"#[0-9a-f]{6}", first), "a colour that does not follow light and dark"
 
 
@@ -236,6 +240,48 @@ def test_text_stands_out_in_light_and_dark(opened: Any, text: str, scheme: str) 
     front, back = page.evaluate(f"({sums})(getComputedStyle(document.body))")
     assert abs(front - back) > 400
     assert (front > back) == (scheme == "dark")
+
+
+def test_every_column_says_what_it_is(text: str) -> None:
+    heads = [a["title"] or "" for tag, a in Page(text).tags if tag == "button" and "title" in a]
+    assert heads[0].startswith("a named scope [D] ") and "bytes with every primitive a kernel [D] " in " ".join(heads)
+    assert set(html.WORDS) >= {field.column.key for field in map(FIELDS.get, VIEWS["scope"].fields) if field}
+    assert "bound where fused/scoped/unfused bytes differ: " in text and "V vector" in text
+
+
+def test_one_answer_needs_no_picker(text: str) -> None:
+    made = profile(program, jax.ShapeDtypeStruct((64, 64), "bfloat16"), jax.ShapeDtypeStruct((32, 64), "bfloat16"))
+    alone = html.page([Answer("mine", {}, [("run", 1, made)], {"run": 1}, chip.load("v6e"))])
+    assert '<p hidden><label>Show <select id="picker">' in alone and 'class="named"' not in alone
+    assert '<p><label>Show <select id="picker">' in text and text.count('class="named"') == 2
+
+
+@pytest.mark.browser
+def test_a_phone_keeps_the_parts_names_in_sight(opened: Any, text: str) -> None:
+    page = opened(text, viewport={"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    wide = page.locator("section[data-answer='0'] .wide").first
+    part, stage, second = (
+        wide.locator(css).first for css in ("td.part", "tr.stage span", "tr:not(.stage) td >> nth=1")
+    )
+    before = [each.bounding_box() for each in (part, stage, second)]
+    wide.evaluate("box => { box.scrollLeft = 150; }")
+    after = [each.bounding_box() for each in (part, stage, second)]
+    assert before[1]["x"] + before[1]["width"] <= 390
+    assert [a["x"] - b["x"] for a, b in zip(after, before, strict=True)] == [0, 0, -150]
+
+
+@pytest.mark.browser
+def test_names_on_colour_are_dark_in_the_dark_and_print_says_what_widths_are(opened: Any, text: str) -> None:
+    page = opened(text, color_scheme="dark")
+    fill = "text => getComputedStyle(text).fill"
+    icicle = page.locator("section[data-answer='0'] .icicle")
+    assert icicle.locator("text.on").first.evaluate(fill) == "rgb(17, 17, 17)"
+    assert icicle.locator("text:not(.on)").first.evaluate(fill) == "rgb(230, 230, 230)"
+    page.emulate_media(media="print")
+    assert icicle.locator("select").is_visible() and not page.locator("#picker").is_visible()
+    assert page.locator("section[data-answer='0'] .called").is_visible()
+    assert not icicle.locator(".screen").is_visible() and not icicle.locator("nav").is_visible()
 
 
 @pytest.mark.browser

@@ -23,7 +23,7 @@ from costtrace.report.document import Answer, Document, Grouping, document
 from costtrace.report.page import SCRIPT, STYLE
 from costtrace.report.table import Column, Table, shown
 from costtrace.report.text import NOT_MODELLED, TAGS, written
-from costtrace.report.views import fields, rows
+from costtrace.report.views import INITIALS, fields, rows
 from costtrace.roofline import TERMS
 from costtrace.timeline import OWN, Leaf, leaves
 from costtrace.version import __version__
@@ -50,12 +50,13 @@ def page(answers: Sequence[Answer]) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{attribute(policy)}">',
         '<meta name="viewport" content="width=device-width">',
         f"<title>costtrace: {escape(names)}</title><style>{STYLE}</style></head><body><main>",
-        f'<h1>{escape(names)}</h1><p><label>Show <select id="picker">',
+        f'<h1>{escape(names)}</h1><p{"" if len(made) > 1 else " hidden"}><label>Show <select id="picker">',
         *(f'<option value="{k}">{escape(_called(doc))}</option>' for k, (doc, _) in enumerate(made)),
         "</select></label></p>",
     ]
     for k, one in enumerate(made):
-        out += [f'<section data-answer="{k}"{" hidden" if k else ""}>', *_section(*one), "</section>"]
+        named = ' class="named"' if len(made) > 1 else ""  # the picker has its name on a screen
+        out += [f'<section data-answer="{k}"{named}{" hidden" if k else ""}>', *_section(*one), "</section>"]
     out.append(f'<p class="soft">costtrace {escape(__version__)}; {escape(NOT_MODELLED)}</p>')
     return "\n".join([*out, f"</main><script>{SCRIPT}</script></body></html>\n"])
 
@@ -105,20 +106,18 @@ def _roofline(doc: Document, points: Sequence[Point], chip: Chip) -> chart.Chart
 
 def _section(doc: Document, each: Answer) -> Iterator[str]:
     points, chip = _points(doc), each.chip
-    yield f'<p class="soft">{escape(_called(doc))}<br>{escape(coverage.said(doc))}</p>'
+    yield f'<p class="called soft">{escape(_called(doc))}</p><p class="soft">{escape(coverage.said(doc))}'
+    yield "; undivided, on one chip: strategies are below</p>" if each.strategies else "</p>"
     yield from _figures(doc, chip)
-    yield "<h2>Parts</h2>"
+    yield "<h2>Parts, one call</h2>"
     yield from _table(doc, each)
+    yield f'<p class="soft">{escape(_legend(doc, each))}</p>'
     yield "<h2>Where it goes</h2>"
     yield from _icicle(doc["model"], each)
     yield from _drawn("Roofline", _key(points), _roofline(doc, points, chip))
     words = f"full bar: floor; pale: a kernel a scope {_key(points)}"
     yield from _drawn("Time by part, all calls", words, chart.parts(points))
-    if each.strategies:
-        words = (
-            'work, then links, not overlapped <span class="key compute"></span>work<span class="key link"></span>links'
-        )
-        yield from _drawn("Time by strategy, all calls", words, chart.strategies(each.strategies))
+    yield from _strategies(each.strategies)
     curves = [(name, profile.peak.curve) for name, _, profile in each.stages]
     room = chip.value("hbm.capacity")
     yield from _drawn("Memory over the program", "each stage's calls one after the other", chart.memory(curves, room))
@@ -127,6 +126,16 @@ def _section(doc: Document, each: Answer) -> Iterator[str]:
         yield from _audit(each.audit)
     yield from _notes(doc)
     yield from _numbers(doc)
+
+
+def _strategies(some: Sequence[Document]) -> Iterator[str]:
+    """Those that can run, on a scale that the others, often far longer, do not spoil; all where none can."""
+    running = [s for s in some if not s["blocked"]] or some
+    left = [f"{s['name']}, {s['chips']} chips" for s in some if s not in running]
+    words = 'work, then links, not overlapped <span class="key compute"></span>work<span class="key link"></span>links'
+    words += escape(f"; does not fit or divide: {'; '.join(left)}") if left else ""
+    if some:
+        yield from _drawn("Time by strategy, all calls", words, chart.strategies(running))
 
 
 def _drawn(head: str, words: str, made: chart.Chart | None) -> Iterator[str]:
@@ -146,7 +155,7 @@ def _figures(doc: Document, chip: Chip) -> Iterator[str]:
             ("a kernel a scope", units.text(doc["pessimistic_s"], "s")),
             ("work", units.text(doc["total"]["flops"], "FLOP")),
             ("parameters read, all calls", units.text(doc["total"]["weight_bytes"], "B")),
-            (f"most memory at once:{room}", units.text(peak, "B")), ("counts", doc["status"])]  # fmt: skip
+            (f"most memory at once:{room}", units.text(peak, "B"))]  # fmt: skip
     if doc.get("compiled_s") is not None:
         some.insert(1, ("predicted by its compiler", units.text(doc["compiled_s"], "s")))
     yield '<div class="figures">'
@@ -156,6 +165,28 @@ def _figures(doc: Document, chip: Chip) -> Iterator[str]:
 
 COMPILED = (("HBM compiled", "hbm_bytes", "B"), ("kernels", "kernels", ""), ("predicted", "time_s", "s"))
 """Columns of what the chip's compiler made: head, key of a row's `compiled`, unit."""
+WORDS = {
+    "part": "a named scope", "flops": "floating-point work; a multiply-add is 2",
+    "useful": "work without what static masks hide", "weight": "parameters read",
+    "fused": "bytes that must move, were the part one kernel", "scoped": "bytes with every innermost scope a kernel",
+    "unfused": "bytes with every primitive a kernel", "intensity": "FLOPs per fused byte",
+    "bound": "what takes longest", "floor": "the longest unit at its peak rate, with fused bytes",
+    "share": "of all rows' calls x time with scoped bytes", "hbm_bytes": "bytes to and from the chip's memory",
+    "kernels": "how many the compiler made of it", "time_s": "seconds of one call",
+}  # fmt: skip
+"""Column -> what is in it, beside its head."""
+
+
+def _legend(doc: Document, each: Answer) -> str:
+    """What stands in cells that are no number."""
+    found = {str(field.value(row)) for field in fields(doc) if field.column.key == "bound"
+             for stage in doc["stages"] for row in rows(doc, stage)}  # fmt: skip
+    letters = {letter for text in found if "/" in text for letter in text.split("/")}
+    some = ", ".join(f"{letter} {word}" for word, letter in INITIALS.items() if letter in letters)
+    said = ["a column's head says what it is, and sorts", "~ modelled, ? not known, - has no meaning there"]
+    said += [f"bound where fused/scoped/unfused bytes differ: {some}"] if some else []
+    said += ["- as compiled: no kernel of its own, fused into others"] if each.compiled is not None else []
+    return "; ".join(said)
 
 
 def _table(doc: Document, each: Answer) -> Iterator[str]:
@@ -170,8 +201,9 @@ def _table(doc: Document, each: Answer) -> Iterator[str]:
         yield "<p>no parts</p>"
         return
     seen = shown(Table(tuple(column for column, _, _ in columns), values))
-    heads = (f'<th scope="col"><button title="sort; {attribute(who)}">{escape(" ".join(head.split()))}</button></th>'
-             for head, (_, _, who) in zip(seen.heads, columns, strict=True))  # fmt: skip
+    heads = (f'<th scope="col"><button title="{attribute(f"{WORDS[column.key]} {who}; sort")}">'
+             f"{escape(' '.join(head.split()))}</button></th>"
+             for head, (column, _, who) in zip(seen.heads, columns, strict=True))  # fmt: skip
     yield f'<div class="wide"><table class="sortable"><thead><tr>{"".join(heads)}</tr></thead>'
     at = 0
     for stage, some in parts:
@@ -180,11 +212,11 @@ def _table(doc: Document, each: Answer) -> Iterator[str]:
                  f"{units.text(stage['floor_s'], 's')}, peak {units.text(stage['peak_bytes'], 'B')}"
                  + (f", predicted {units.text(stage['compiled_s'], 's')}" if "compiled_s" in stage else "")
                  )  # fmt: skip
-        yield f'<tbody><tr class="stage"><td colspan="{len(columns)}">{escape(words)}'
+        told = escape(words)
         if measured is not None:
-            yield (f', <abbr title="{attribute(measured[1])}">measured {escape(units.text(measured[0], "s", 3))} [M]'
-                   "</abbr>")  # fmt: skip
-        yield "</td></tr>"
+            told += (f', <abbr title="{attribute(measured[1])}">measured {escape(units.text(measured[0], "s", 3))} [M]'
+                     "</abbr>")  # fmt: skip
+        yield f'<tbody><tr class="stage"><td colspan="{len(columns)}"><span>{told}</span></td></tr>'
         each_row = zip(seen.cells[at : at + len(some)], values[at : at + len(some)], strict=True)
         for number, (cells, raw) in enumerate(each_row):
             tds = [f'<td data-v="{attribute("" if v is None else str(v))}">{escape(cell)}</td>'
@@ -209,7 +241,7 @@ def _icicle(name: str, each: Answer) -> Iterator[str]:
     tree = tree_of(name, each) | {"units": [unit for _, unit in MEASURES]}
     data = json.dumps(tree, separators=(",", ":")).replace("<", "\\u003c")
     yield '<div class="icicle"><p><label>width: <select>' + options + "</select></label> "
-    yield '<span class="soft">Click or Enter: zoom; Escape: out</span></p><nav class="crumbs"></nav>'
+    yield '<span class="screen soft">click or Enter: zoom; Escape: out</span></p><nav class="crumbs"></nav>'
     yield f'<svg role="group" aria-label="scopes"></svg><script type="application/json">{data}</script></div>'
 
 

@@ -12,26 +12,31 @@ STYLE = """
   --transcendental: #bb74c9; --integer: #7d97ea; --link: #e26a5c; --group: #4a525b; } }
 * { box-sizing: border-box; }
 body { font: 14px/1.45 system-ui, sans-serif; color: var(--fg); background: var(--bg); margin: 1.5rem auto;
-  max-width: 75rem; padding: 0 1rem; }
+  max-width: 92rem; padding: 0 1rem; }
 h1 { font-size: 1.4rem; margin: 0; } h2 { font-size: 1.05rem; margin: 1.6rem 0 .4rem; }
-p { margin: .3rem 0; } .soft { color: var(--soft); } .figures { display: flex; flex-wrap: wrap; gap: .4rem 2rem; }
+p { margin: .3rem 0; } .soft { color: var(--soft); } .figures { display: flex; flex-wrap: wrap; gap: .4rem 1.6rem; }
 .figures b { font-size: 1.15rem; display: block; font-weight: 600; }
 select { max-width: 100%; } .icicle { overflow-x: auto; } .icicle svg { min-width: 38rem; }
 select, button { font: inherit; color: inherit; background: var(--row); border: 1px solid var(--line);
   border-radius: 4px; padding: .15rem .5rem; }
 :focus-visible { outline: 2px solid var(--accent); outline-offset: 1px; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .15rem .55rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
+th, td { padding: .15rem .5rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
+th { white-space: normal; vertical-align: bottom; }
 th:first-child, td:first-child, .left { text-align: left; }
-td.left { white-space: normal; } tbody tr:hover { background: var(--row); }
+.sortable th:first-child, td.part { position: sticky; left: 0; background: var(--bg); }
+td.left { white-space: normal; min-width: 12rem; } tbody tr:hover, tbody tr:hover td.part { background: var(--row); }
 th button { border: 0; background: none; padding: 0; font-weight: 600; cursor: pointer; text-align: inherit; }
 th[aria-sort=ascending] button::after { content: " \\2191"; }
 th[aria-sort=descending] button::after { content: " \\2193"; }
 tr.stage td { font-weight: 600; background: var(--row); }
+tr.stage span { display: inline-block; position: sticky; left: .5rem; white-space: normal;
+  max-width: calc(100vw - 3.5rem); }
 svg { display: block; width: 100%; height: auto; }
 svg :focus-visible { outline: 2px solid var(--accent); }
 .icicle svg text { fill: var(--fg); font: 12px system-ui, sans-serif; }
-.icicle svg .cell-name { pointer-events: none; } .icicle rect.cell { stroke: var(--bg); cursor: pointer; }
+.icicle svg .cell-name { pointer-events: none; } .icicle svg .cell-name.on { fill: #111; }
+.icicle rect.cell { stroke: var(--bg); cursor: pointer; }
 .icicle rect.cell:focus { outline: none; stroke: var(--fg); stroke-width: 2; }
 .chart { overflow-x: auto; } .chart svg { min-width: 38rem; }
 .compute { fill: var(--compute); } .memory { fill: var(--memory); } .vector { fill: var(--vector); }
@@ -41,13 +46,18 @@ svg :focus-visible { outline: 2px solid var(--accent); }
 .key.compute { background: var(--compute); } .key.memory { background: var(--memory); }
 .key.vector { background: var(--vector); } .key.transcendental { background: var(--transcendental); }
 .key.integer { background: var(--integer); } .key.link, .key.host { background: var(--link); }
+@media screen { .named .called { display: none; } }
 td.part { max-width: 22rem; overflow: hidden; text-overflow: ellipsis; }
 ul.findings { padding-left: 1.2rem; } .verdict-differs, .verdict-missing { color: var(--link); font-weight: 600; }
 tr.more { display: none; } table.whole tr.more { display: table-row; }
 nav.crumbs button { margin-right: .2rem; } [hidden] { display: none !important; }
 @media print { :root { color-scheme: light; } body { margin: 0; max-width: none; }
-  select, nav.crumbs, label { display: none; } table { font-size: 9px; } th, td { padding: 1px 3px; }
-  .wide, .chart { overflow: visible; } .chart, .icicle, tr { break-inside: avoid; } h2 { break-after: avoid; } }
+  #picker, button, .screen, nav.crumbs { display: none; } th button { display: inline; }
+  select { border: 0; background: none; appearance: none; }
+  .key, tr.stage td { print-color-adjust: exact; } table { font-size: 9px; } th, td { padding: 1px 3px; }
+  .wide, .chart, .icicle { overflow: visible; } .chart, .icicle, tr { break-inside: avoid; }
+  .chart svg, .icicle svg { min-width: 0; } h2, h2 + p { break-after: avoid; }
+  p:has(#picker) { display: none; } }
 """
 
 SCRIPT = """
@@ -125,9 +135,10 @@ function zoomable(box) {
       svg.append(rect);
       count += 1;
       const room = Math.floor((width - 8) / 7);
+      const named = node.b && node.b !== "group" ? "on" : "";
       if (room >= 3) {
         const name = node.n.length > room ? node.n.slice(0, room - 1) + "\\u2026" : node.n;
-        svg.append(made("text", name, { x: x + 4, y: depth * TALL + 16, class: "cell-name" }));
+        svg.append(made("text", name, { x: x + 4, y: depth * TALL + 16, class: `cell-name ${named}` }));
       }
       let at = x;
       for (const child of node.c || []) {
