@@ -117,6 +117,8 @@ class Line:
     limit: float
     value: float | None
     passed: bool | None
+    why: str = ""
+    """Of a figure that is not known, or is a lower bound only."""
 
     @property
     def over(self) -> float | None:
@@ -130,7 +132,7 @@ class Line:
         if value == limit and not self.passed and self.value is not None:
             value, limit = (f"{n:,} {unit}" for n in (self.value, self.limit))
         place = ": ".join(part for part in (self.stage, self.scope) if part) or "all calls"
-        why = " (a part of the program has no price)" if self.passed is None else ""
+        why = f" ({self.why})" if self.passed is None and self.why else ""
         return f"{place}: {self.quantity} is {value}, the limit is {self.sign} {limit}{why}"
 
 
@@ -142,12 +144,16 @@ def checked(figures: Figures, limits: list[Limit]) -> list[Line]:
 def _lines(figures: Figures, limit: Limit) -> Iterator[Line]:
     whole = limit.stage == WHOLE and limit.scope == WHOLE
     status = figures.status if whole else figures.stage(limit.stage, limit.scope).status
+    lacking = figures.lacking(limit.stage, limit.scope)
     for quantity, wanted in limit.bounds.items():
         value = figures.of(quantity, limit.stage, limit.scope)
         passed = None if value is None else wanted.holds(value)
-        if passed and status == UNKNOWN and wanted.sign != ">=":
+        why = "a part of the program has no price" if status == UNKNOWN else ""
+        if lacking and QUANTITIES[quantity].unit == "s":
+            why = lacking[0]
+        if passed and why and wanted.sign != ">=":
             passed = None  # what is known is a lower bound
-        yield Line(limit.stage, limit.scope, quantity, wanted.sign, wanted.value, value, passed)
+        yield Line(limit.stage, limit.scope, quantity, wanted.sign, wanted.value, value, passed, why)
 
 
 def assert_cost(

@@ -88,6 +88,16 @@ class Figures:
     def status(self) -> str:
         return worst(stage.status for stage in self.stages.values())
 
+    def lacking(self, stage: str = WHOLE, scope: str = WHOLE) -> tuple[str, ...]:
+        """A line for each rate that the chip lacks for work of that part: its seconds leave that work out."""
+        if stage == WHOLE and scope == WHOLE:
+            some = [each.total for each in self.stages.values()]
+        else:
+            found = self.stage(stage, scope)
+            some = [found.scopes[scope] if scope else found.total]
+        lines = (line for cost in some for line in roofline.times(cost, self.chip, cost.bytes_fused).missing)
+        return tuple(dict.fromkeys(lines))
+
     def of(self, quantity: str, stage: str = WHOLE, scope: str = WHOLE) -> float | None:
         """One call's figure of a scope or a stage; of all stages and calls where both are WHOLE (peak: the largest).
 

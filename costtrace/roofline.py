@@ -14,6 +14,7 @@ from costtrace import units
 from costtrace.chip import Chip
 from costtrace.chipfile import Number
 from costtrace.core import Cost
+from costtrace.errors import UsageError
 
 TERMS = ("compute", "memory", "vector", "transcendental", "integer", "link", "host")
 
@@ -126,15 +127,28 @@ def _share(chip: Chip, unit: str, dtype: str, notes: list[str]) -> Number | None
     return share
 
 
+def timed(chip: Chip) -> Chip:
+    """The chip. Raises UsageError where its file has no memory rate: nothing on it can be told in seconds."""
+    if chip.hbm_bytes_per_s is None:
+        raise UsageError(f"{chip.lacks('hbm')}: no seconds are known on it: give its file an [hbm.bandwidth]")
+    return chip
+
+
 def floor_s(cost: Cost, chip: Chip, efficiency: bool = False) -> float | None:
-    """Seconds of `cost` as one kernel: fused bytes, every unit at peak. None where fused bytes are not defined."""
-    return None if cost.bytes_fused is None else times(cost, chip, cost.bytes_fused, efficiency).seconds
+    """Seconds of `cost` as one kernel: fused bytes, every unit at peak. None where fused bytes are not defined, or the
+    chip has no rate for them."""
+    return _seconds(cost, chip, cost.bytes_fused, efficiency)
+
+
+def _seconds(cost: Cost, chip: Chip, nbytes: int | None, efficiency: bool) -> float | None:
+    if nbytes is None or (nbytes and chip.hbm_bytes_per_s is None):
+        return None
+    return times(cost, chip, nbytes, efficiency).seconds
 
 
 def pessimistic_s(cost: Cost, chip: Chip, scoped: bool = True, efficiency: bool = False) -> float | None:
     """The same with every leaf scope a kernel (scoped bytes); with `scoped=False` every primitive (unfused bytes)."""
-    nbytes = cost.bytes_scoped if scoped else cost.bytes_unfused
-    return None if nbytes is None else times(cost, chip, nbytes, efficiency).seconds
+    return _seconds(cost, chip, cost.bytes_scoped if scoped else cost.bytes_unfused, efficiency)
 
 
 def serial_s(costs: Iterable[Cost], chip: Chip, scoped: bool = True) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -142,9 +142,17 @@ class Placed:
 
     def work_s(self) -> float:
         """Each stage at its floor, one after the other; links apart."""
-        chip = self.mesh.chip
-        return sum(s.calls * s.bubble * roofline.times(_unlinked(s.total), chip, s.total.bytes_fused).seconds
-                   for s in self.stages)  # fmt: skip
+        return sum(self._stage_s(s, s.total.bytes_fused) for s in self.stages)
+
+    def _stage_s(self, stage: Share, nbytes: int) -> float:
+        """Seconds of all calls of a stage that moves so many bytes; links apart."""
+        return stage.calls * stage.bubble * roofline.times(_unlinked(stage.total), self.mesh.chip, nbytes).seconds
+
+    def pessimistic_s(self, named: Collection[str]) -> float:
+        """Each innermost scope as one kernel, each primitive in stages that are not `named`; links after that."""
+        work = (self._stage_s(s, s.total.bytes_scoped if s.name in named else s.total.bytes_unfused)
+                for s in self.stages)  # fmt: skip
+        return sum(work) + self.link_s()
 
     def link_s(self) -> float:
         return sum(c.count * self.mesh.price(c).seconds for c in self.collectives)
@@ -209,7 +217,7 @@ def axes_of(name: str, chips: int, given: dict[str, int] | None = None) -> dict[
 def placed(name: str, stages: Sequence[Part], chip: Chip, chips: int, given: dict[str, int] | None = None) -> Placed:
     """The program on `chips` chips by the strategy `name` ("tp", "fsdp+tp"). Raises UsageError as axes_of and Mesh."""
     axes = axes_of(name, chips, given)
-    on = Mesh(given or dict(axes.values()), chip)
+    on = Mesh(given or dict(axes.values()), roofline.timed(chip))
     out = Placed(name, on, [])
     for part in stages:
         if PIPELINE in axes:

@@ -1,7 +1,8 @@
 """Many configurations, chips and numbers of chips of one model -> a row each: in parallel, remembered, never lost.
 
 A job is one configuration: traced once, priced on every chip. Its rows are on disk as soon as they are known, under a
-key of costtrace's and the model's own files, so a sweep that was stopped goes on where it was. joblib runs the jobs.
+key of costtrace's and the model's own files and what those import, so a sweep that was stopped goes on where it was.
+joblib runs the jobs.
 """
 
 from __future__ import annotations
@@ -9,7 +10,10 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import os
+import sys
+import sysconfig
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +29,8 @@ from costtrace.target.cache import Answers, folder, key
 Row = dict[str, Any]
 
 HOUR = 3600
+INSTALLED = ("stdlib", "platstdlib", "purelib", "platlib")
+"""sysconfig's names of the folders that installed packages lie in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +119,39 @@ def remembered(job: Job) -> list[Row]:
     on_disk = answers()
     on = [chips.load(name) for name in job.chips]
     versions = [setup.versions(chip.kind) for chip in on] if job.compiled else []
-    name = key("sweep", _sources(), _file(job.name), *(repr(chip.numbers) for chip in on), versions, repr(job))
+    name = key(
+        "sweep", _sources(), _packages(), _file(job.name), *(repr(chip.numbers) for chip in on), versions, repr(job)
+    )
     known = on_disk.get(name)
-    if known is not None:
+    if known is not None and all(_digest(Path(path)) == was for path, was in known["imported"].items()):
         return list(known["rows"])
     rows = list(_rows(job))
     if not any(row["error"] for row in rows):
-        on_disk.put(name, {"rows": rows})
+        on_disk.put(name, {"rows": rows, "imported": _imported()})
     return rows
+
+
+def _imported() -> dict[str, str]:
+    """{file: digest} of the modules that are loaded and neither costtrace's own nor an installed package's: what a
+    model's file imports, when it is read and while it is traced. They are held against the disk when a row is asked
+    for again; installed packages are told by their versions."""
+    apart = [str(Path(__file__).parent), str(model.folder()), *(sysconfig.get_path(p) for p in INSTALLED)]
+    files = {getattr(module, "__file__", None) or "" for module in list(sys.modules.values())}
+    return {path: _digest(Path(path)) for path in sorted(files)
+            if path.endswith(".py") and not path.startswith(tuple(f"{p}{os.sep}" for p in apart))}  # fmt: skip
+
+
+def _digest(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+def _packages() -> list[str]:
+    """Every installed package with its version, as their folders are named."""
+    places = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
+    return sorted(each.name for place in places for each in Path(place).glob("*.dist-info"))
 
 
 @functools.cache
@@ -172,7 +203,13 @@ def _traced(found: model.Model, config: Any) -> Iterator[tuple[Any, Any]]:
 def _row(job: Job, chip: Chip, n: int, error: str = "", **known: Any) -> Row:
     names = ("derived", "stages", "strategy", "flops", "bytes_fused", "peak_bytes", "fits", "floor_s", "pessimistic_s",
              "predicted_s", "compiled_peak_bytes", "usd", "status")  # fmt: skip
-    return {"config": dict(job.options), "chip": chip.name, "chips": n, **dict.fromkeys(names), **known, "error": error}
+    return {"config": dict(job.options), "chip": chip.name, "chips": n, **dict.fromkeys(names), "missing": [], **known,
+            "error": error}  # fmt: skip
+
+
+def _missing(chip: Chip, totals: Iterable[Cost]) -> list[str]:
+    """A line for each rate that the chip lacks: the row's seconds leave that work out."""
+    return list(dict.fromkeys(line for cost in totals for line in roofline.times(cost, chip, 0).missing))
 
 
 def _usd(job: Job, chip: Chip, n: int, seconds: float) -> float | None:
@@ -182,11 +219,13 @@ def _usd(job: Job, chip: Chip, n: int, seconds: float) -> float | None:
 
 
 def _alone(job: Job, chip: Chip, found: model.Model, traced: Sequence[tuple[Any, Any]]) -> Row:
+    roofline.timed(chip)
     floor = pessimistic = 0.0
     for part, profile in traced:
-        named = all(note.kind != "no-scopes" for note in profile.notes)
-        floor += part.calls * (roofline.floor_s(profile.total, chip) or 0.0)
-        pessimistic += part.calls * (roofline.pessimistic_s(profile.total, chip, scoped=named) or 0.0)
+        cost = profile.total
+        nbytes = cost.bytes_scoped if _named(profile) else cost.bytes_unfused
+        floor += part.calls * roofline.times(cost, chip, cost.bytes_fused).seconds
+        pessimistic += part.calls * roofline.times(cost, chip, nbytes).seconds
     total = sum((part.calls * profile.total for part, profile in traced), Cost())
     peak = max((profile.peak.nbytes for _, profile in traced), default=0)
     predicted, compiled_peak, error = _compiled(job, chip, found, traced) if job.compiled else (None, None, "")
@@ -198,8 +237,12 @@ def _alone(job: Job, chip: Chip, found: model.Model, traced: Sequence[tuple[Any,
         strategy="one chip", flops=total.flops, bytes_fused=total.bytes_fused, peak_bytes=peak,
         fits=fit is None or fit.fits, floor_s=floor, pessimistic_s=pessimistic, predicted_s=predicted,
         compiled_peak_bytes=compiled_peak, usd=_usd(job, chip, 1, floor if predicted is None else predicted),
-        status=worst(profile.status for _, profile in traced),
+        status=worst(profile.status for _, profile in traced), missing=_missing(chip, [total]),
     )  # fmt: skip
+
+
+def _named(profile: Any) -> bool:
+    return all(note.kind != "no-scopes" for note in profile.notes)
 
 
 def _compiled(
@@ -224,7 +267,7 @@ def _compiled(
 
 
 def _several(job: Job, chip: Chip, n: int, traced: Sequence[tuple[Any, Any]]) -> Row:
-    """The best of the strategies: figures of one chip, seconds of all; `pessimistic_s` is without any overlap."""
+    """The best of the strategies: figures of one chip, seconds of all; `pessimistic_s` has no link overlapped."""
     from costtrace import sharding
     from costtrace.summary import worst
 
@@ -236,6 +279,7 @@ def _several(job: Job, chip: Chip, n: int, traced: Sequence[tuple[Any, Any]]) ->
         job, chip, n, error=best.problems[-1] if best.blocked and best.problems else "",
         stages={s.name: s.calls * s.total.flops for s in best.stages}, strategy=best.name,
         flops=best.cost.flops, bytes_fused=best.cost.bytes_fused, peak_bytes=best.peak_bytes, fits=best.fits,
-        floor_s=floor, pessimistic_s=best.serial_s(), usd=_usd(job, chip, n, floor),
-        status=worst(profile.status for _, profile in traced),
+        floor_s=floor, pessimistic_s=best.pessimistic_s({part.name for part, made in traced if _named(made)}),
+        usd=_usd(job, chip, n, floor), status=worst(profile.status for _, profile in traced),
+        missing=_missing(chip, [best.cost]),
     )  # fmt: skip

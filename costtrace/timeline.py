@@ -57,7 +57,9 @@ class _Node:
 
 
 def leaves(profile: Profile, chip: Chip) -> list[Leaf]:
-    """The program's innermost parts in program order; they partition its work and its scoped bytes."""
+    """The program's innermost parts in program order; they partition its work and its scoped bytes. Raises UsageError
+    for a chip without a memory rate."""
+    roofline.timed(chip)
     named = all(note.kind != "no-scopes" for note in profile.notes)
     out = []
     for row in profile.rows(depth=None, merge=False):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -278,3 +279,40 @@ def test_a_limit_is_a_finite_number(limit: float) -> None:
     """nan holds nothing, inf everything: a guard that guards nothing is none."""
     with pytest.raises(UsageError, match="a limit is a finite number, 0 or more"):
         budget.bound("floor_s", limit, budget.AT_MOST)
+
+
+def test_a_diff_is_by_any_quantity_but_a_peak(small: Profile, wide: Profile) -> None:
+    for quantity in figure.QUANTITIES:
+        if quantity == "peak_bytes":
+            with pytest.raises(UsageError, match="a peak is a whole stage's"):
+                diff.diff(figures(small), figures(wide), quantity)
+            continue
+        there = diff.diff(figures(small), figures(wide), quantity)
+        back = diff.diff(figures(wide), figures(small), quantity)
+        assert [c.scope for c in there] == [c.scope for c in back]
+        assert [c.delta(quantity) for c in there] == [-(c.delta(quantity) or 0) for c in back]
+        sides = figures(small), figures(wide)
+        doc = report.document(*sides, there, diff.totals(*sides, quantity), quantity)
+        assert all(quantity in report.printed(doc, form) for form in ("json", "csv"))
+
+
+def test_seconds_that_leave_work_out_are_no_pass_and_said() -> None:
+    """v6e has no float64 rate: what is known of its seconds is a lower bound."""
+    with jax.enable_x64(True):
+        made = profile(mlp, *(jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, "float64"), ARGS)))
+    with pytest.raises(AssertionError, match="no float64 matrix rate on v6e"):
+        assert_cost(made, floor_s="<= 1 s")
+    assert_cost(made, floor_s="<= 1 s", chip="h100")
+    sides = [figure.of_profiles("mine", chip.load(name), [("mine", 1, made)]) for name in ("h100", "v6e")]
+    doc = report.document(*sides, diff.diff(*sides), diff.totals(*sides), "pessimistic_s")
+    assert doc["before"]["missing"] == [] and doc["after"]["missing"]
+    assert "no float64 matrix rate on v6e" in " ".join(report.printed(doc, "text").split())
+
+
+def test_seconds_without_a_memory_rate_are_not_known(small: Profile) -> None:
+    v6e = chip.load("v6e")
+    bare = dataclasses.replace(v6e, numbers={k: n for k, n in v6e.numbers.items() if k != "hbm.bandwidth"})
+    sides = [figure.of_profiles("mine", on, [("mine", 1, small)]) for on in (v6e, bare)]
+    assert all(c.delta("pessimistic_s") is None and c.values["floor_s"][1] is None for c in diff.diff(*sides))
+    doc = report.document(*sides, diff.diff(*sides), diff.totals(*sides), "pessimistic_s")
+    assert "to ?" in report.printed(doc, "text")

@@ -122,6 +122,55 @@ def test_rows_are_remembered_until_anything_changes(small: str, monkeypatch: pyt
     assert rows(small)[0]["flops"] == 2 * first[0]["flops"]
 
 
+def test_rows_are_asked_for_again_when_what_the_model_imports_changed(
+    small: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = tmp_path / "inner_of_small.py"
+    inner.write_text("WIDTH = 128\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path(small).write_text(MODEL.replace("return x @", "import inner_of_small as inner\n        return x @")
+                           .replace("128))", "inner.WIDTH))"))  # fmt: skip
+    assert rows(small)[0]["flops"] == 3 * 2 * 8 * 64 * 128
+    inner.write_text("WIDTH = 256  # wider\n")
+    sys.modules.pop("inner_of_small")  # another command has nothing imported yet
+    assert rows(small)[0]["flops"] == 3 * 2 * 8 * 64 * 256
+    sys.modules.pop("inner_of_small")
+
+
+UNKNOWN = MODEL.replace("return x @ param", "x = jax.lax.while_loop(lambda y: y.sum() < 3, lambda y: y * 2, x)\n"
+                        "        return x @ param")  # fmt: skip
+
+
+def test_what_a_row_leaves_out_is_said(small: str, tmp_path: Path) -> None:
+    """A program that is partly unknown, work that a chip has no rate for, and a chip that has no memory rate."""
+    Path(small).write_text(UNKNOWN)
+    assert "v6e ?" in printed(document("small", rows(small)), "text")
+    Path(small).write_text(MODEL.replace("bfloat16", "float64"))
+    doc = document("small", rows(small, on=["h100", "v6e"]))
+    assert [bool(row["missing"]) for row in doc["rows"]] == [False, True, False, True]
+    text = " ".join(printed(doc, "text").split())
+    assert "v6e ?" in text and "h100 ?" not in text and "no float64 matrix rate on v6e" in text
+    spec = (Path(sweep.chips.__file__).parent.parent / "chips" / "v6e.toml").read_text()
+    start = spec.index("[hbm.bandwidth]")
+    nameless = spec[:start] + spec[spec.index("\n[", start) :]
+    bare = tmp_path / "bare.toml"
+    bare.write_text(nameless.replace('name = "v6e"', 'name = "bare"').replace("aliases = [", 'aliases = ["bare2"] #['))
+    (row, *_) = rows(small, on=[str(bare)])
+    assert row["floor_s"] is None and row["error"].startswith("no hbm rate on bare: no seconds are known on it")
+
+
+def test_pessimistic_seconds_of_several_chips_are_a_kernel_a_scope(small: str) -> None:
+    """As on one chip: what lies between scopes moves; links come on top."""
+    twice = MODEL.replace("return x @", "x = x + 1\n    with scope('on'):\n        return x @")
+    Path(small).write_text(twice)
+    one, four = rows(small, counts=[1, 4], given={"tokens": ["64"], "width": ["64"]}, strategies=["data"])
+    weights, x, y = 2 * 64 * 128, 2 * 64 * 64, 2 * 64 * 128
+    rate = chip.load("v6e").hbm_bytes_per_s
+    assert rate is not None
+    assert one["pessimistic_s"] == pytest.approx(3 * (3 * x + weights + y) / rate.value)
+    assert four["pessimistic_s"] == pytest.approx(3 * ((3 * x + y) / 4 + weights) / rate.value)
+
+
 def test_a_failure_is_tried_again(small: str, tmp_path: Path) -> None:
     rows(small, given={"tokens": ["none"]})
     answers = Answers(place=tmp_path / "cache" / "sweep")

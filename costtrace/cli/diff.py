@@ -61,7 +61,7 @@ def callback(
     one, other = (opened(text, place) for text, place in zip((before, after), places, strict=True))
     if all(place and place.function for place in places):
         one.stages = dict(zip(other.stages, one.stages.values(), strict=True))  # one each, whatever its name
-    doc = report.document(one, other, diff.diff(one, other, quantity), diff.totals(one, other), quantity)
+    doc = report.document(one, other, diff.diff(one, other, quantity), diff.totals(one, other, quantity), quantity)
     click.echo(report.printed(doc, format, verbose))
 
 

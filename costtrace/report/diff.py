@@ -8,7 +8,7 @@ from typing import Any
 
 from costtrace import units
 from costtrace.budget import Line
-from costtrace.diff import SAME, SHOWN, Change
+from costtrace.diff import ADDED, REMOVED, SAME, Change, shown
 from costtrace.figure import QUANTITIES, Figures
 from costtrace.report import table
 from costtrace.report.document import Document, preamble
@@ -25,12 +25,17 @@ def document(
 ) -> Document:
     """Every scope that differs, in the order of `changes`; seconds and counts are of all calls."""
     return preamble() | {
-        "before": {"title": before.title, "chip": before.chip.name},
-        "after": {"title": after.title, "chip": after.chip.name},
+        "before": {"title": before.title, "chip": before.chip.name, "missing": list(before.lacking())},
+        "after": {"title": after.title, "chip": after.chip.name, "missing": list(after.lacking())},
         "quantity": quantity,
         "total": {q: _pair(*pair) for q, pair in totals.items()},
         "rows": [
-            {"stage": c.stage, "scope": c.scope, "verdict": c.verdict, **{q: _pair(*c.values[q]) for q in SHOWN}}
+            {
+                "stage": c.stage,
+                "scope": c.scope,
+                "verdict": c.verdict,
+                **{q: _pair(*pair) for q, pair in c.values.items()},
+            }
             for c in changes
             if c.verdict != SAME
         ],
@@ -48,14 +53,16 @@ def printed(doc: Document, form: str, verbose: bool = False) -> str:
     if form == "json":
         return json.dumps(doc, indent=2)
     if form in table.DATA:
-        return table.FORMATS[form](_flat(rows))
-    shown = rows if verbose else rows[:ROWS]
-    made = table.FORMATS[form](_changes(shown, quantity)) if shown else "no scope differs"
+        return table.FORMATS[form](_flat(rows, shown(quantity)))
+    first = rows if verbose else rows[:ROWS]
+    made = table.FORMATS[form](_changes(first, quantity)) if first else "no scope differs"
     head = [f"before: {_named(doc['before'])}", f"after: {_named(doc['after'])}"]
     sums = [_told(q, pair) for q, pair in doc["total"].items() if pair["before"] != pair["after"]]
     foot = [f"all calls: {', '.join(sums)}"] if sums else ["all calls: the same"]
-    foot += [f"{len(rows) - len(shown)} more scopes differ: -v shows them"] if len(shown) < len(rows) else []
+    foot += [f"{len(rows) - len(first)} more scopes differ: -v shows them"] if len(first) < len(rows) else []
     foot += [f"{doc['same']} scopes are the same"] if doc["same"] else []
+    missing = dict.fromkeys([*doc["before"]["missing"], *doc["after"]["missing"]])
+    foot += [f"{line}: seconds leave that work out" for line in missing]
     if form == "text":
         head, foot = ([line for text in some for line in wrapped(text)] for some in (head, foot))
         return "\n".join([*head, "", made, "", *foot])
@@ -94,24 +101,32 @@ def _changes(rows: Sequence[Document], quantity: str) -> Table:
     for row in rows:
         pair = row[quantity]
         before, after = pair["before"], pair["after"]
-        mark = {"added": " (new)", "removed": " (gone)"}.get(row["verdict"], "")
+        mark = {ADDED: " (new)", REMOVED: " (gone)"}.get(row["verdict"], "")
         cells.append([
-            f"{row['stage']}: {row['scope']}{mark}", before if before is not None else "-",
-            after if after is not None else "-", (after or 0) - (before or 0),
+            f"{row['stage']}: {row['scope']}{mark}", "-" if row["verdict"] == ADDED else before,
+            "-" if row["verdict"] == REMOVED else after, _delta(row, quantity),
             (after - before) / before if before and after is not None else "-",
-            *((row[q]["after"] or 0) - (row[q]["before"] or 0) for q in others),
+            *(_delta(row, q) for q in others),
         ])  # fmt: skip
     return Table(tuple(columns), cells)
+
+
+def _delta(row: Document, quantity: str) -> float | None:
+    """A scope that is not on one side counts as none there; None: not known."""
+    pair = row[quantity]
+    if row["verdict"] not in (ADDED, REMOVED) and None in pair.values():
+        return None
+    return (pair["after"] or 0) - (pair["before"] or 0)
 
 
 _HEADS = {"flops": "", "bytes_scoped": "scoped", "pessimistic_s": "time"}
 
 
-def _flat(rows: Sequence[Document]) -> Table:
-    keys = ["stage", "scope", "verdict", *(f"{q}_{side}" for q in SHOWN for side in ("before", "after"))]
+def _flat(rows: Sequence[Document], some: Sequence[str]) -> Table:
+    keys = ["stage", "scope", "verdict", *(f"{q}_{side}" for q in some for side in ("before", "after"))]
     return Table(
         tuple(Column(k, k) for k in keys),
-        [[r["stage"], r["scope"], r["verdict"], *(r[q][s] for q in SHOWN for s in ("before", "after"))] for r in rows],
+        [[r["stage"], r["scope"], r["verdict"], *(r[q][s] for q in some for s in ("before", "after"))] for r in rows],
     )
 
 
@@ -121,7 +136,7 @@ def check_document(some: Sequence[tuple[Figures, Sequence[Line]]]) -> Document:
         {
             "program": figures.title, "chip": figures.chip.name, "stage": line.stage, "scope": line.scope,
             "quantity": line.quantity, "unit": QUANTITIES[line.quantity].unit, "sign": line.sign,
-            "limit": line.limit, "value": line.value, "passed": line.passed,
+            "limit": line.limit, "value": line.value, "passed": line.passed, "why": line.why,
         }
         for figures, lines in some
         for line in lines
@@ -142,11 +157,20 @@ def check_printed(doc: Document, form: str) -> str:
     made = table.FORMATS[form](Table(columns, [_cells(row) for row in rows]))
     programs = ", ".join(dict.fromkeys(f"{row['program']} on {row['chip']}" for row in rows))
     said = f"{broken} of {len(rows)} limits do not hold" if broken else f"all {len(rows)} limits hold"
+    why = dict.fromkeys(f"unknown: {row['why']}" for row in rows if row["passed"] is None and row["why"])
     if form == "md":
-        return f"**costtrace: {said}** for {_code(programs)}\n\n{made}"
+        return "\n\n".join([f"**costtrace: {said}** for {_code(programs)}", made, *map(_code, why)])
     if form != "text":
         return made
-    return "\n".join([*wrapped(f"{programs}: {said}"), "", made])
+    return "\n".join(
+        [
+            *wrapped(f"{programs}: {said}"),
+            "",
+            made,
+            *([""] if why else []),
+            *(line for each in why for line in wrapped(each)),
+        ]
+    )
 
 
 def _cells(row: Document) -> list[Any]:

@@ -286,8 +286,8 @@ def _points(doc: Document) -> list[Point]:
     for stage in doc["stages"]:
         for row in rows(doc, stage):
             cost, calls = row["cost"], stage["calls"]
-            if cost["flops"] is None:
-                continue  # work without a price has no place on a roofline
+            if cost["flops"] is None or row["floor_s"] is None:
+                continue  # work without a price, or a chip without a memory rate, has no place on a roofline
             out.append(Point(f"{stage['name']}: {row['part']}", calls * cost["flops"], calls * cost["bytes_scoped"],
                              calls * row["floor_s"], calls * row["pessimistic_s"], row["bound_scoped"],
                              row["share"] or 0.0))  # fmt: skip

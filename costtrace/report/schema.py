@@ -126,7 +126,7 @@ MODEL = _object(
 )
 RUNS = _object({**HEAD, "runs": _list({"$ref": "#/$defs/model"})})
 PAIR = _object(_each(("before", "after"), _or_null(NUMBER)))
-SIDE = _object({"title": TEXT, "chip": TEXT})
+SIDE = _object({"title": TEXT, "chip": TEXT, "missing": _list(TEXT)})
 QUANTITY = {"enum": list(figure.QUANTITIES)}
 DIFF = _object(
     {
@@ -160,6 +160,7 @@ CHECK = _object(
                     "limit": NUMBER,
                     "value": _or_null(NUMBER),
                     "passed": _or_null(TRUTH),
+                    "why": TEXT,
                 }
             )
         ),
@@ -179,6 +180,7 @@ POINT = _object(
         "derived": _or_null(CONFIG),
         "stages": _or_null(_table(COUNT)),
         "status": _or_null(STATUS),
+        "missing": _list(TEXT),
         "error": TEXT,
     }
 )

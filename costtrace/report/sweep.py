@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from costtrace.core import MODELLED, UNKNOWN
 from costtrace.report import table
 from costtrace.report.document import Document, preamble
 from costtrace.report.table import Column, Table
@@ -17,9 +18,11 @@ _COLUMNS = (
     Column("pessimistic_s", "pessim.", "s"), Column("predicted_s", "predicted", "s"), Column("usd", "USD per 1000"),
     Column("error", ""),
 )  # fmt: skip
+MARKS = {UNKNOWN: " ?", MODELLED: " ~"}
 TOLD = (
-    "peak over the chip's memory: !; chips over 1: the best strategy, figures of one chip, floor with all "
-    "collectives overlapped, pessim. with none; USD at the floor, or as predicted, by the chip file or --price; the "
+    "peak over the chip's memory: !; modelled: ~; partly unknown, a lower bound: ?; pessim.: each innermost scope a "
+    "kernel; chips over 1: the best strategy, figures of one chip, floor with all collectives overlapped, pessim. with "
+    "none; USD at the floor, or as predicted, by the chip file or --price; the "
     "last columns: each stage's share of the FLOPs"
 )
 
@@ -39,7 +42,8 @@ def printed(doc: Document, form: str) -> str:
     stages = list(dict.fromkeys(name for row in rows for name in row["stages"] or ()))
     if form in table.DATA:
         keys = [k for k in rows[0] if k not in ("config", "derived", "stages")] if rows else []
-        cells = [[*(row["config"].get(o) for o in options), *(row[k] for k in keys)] for row in rows]
+        told = [{**row, "missing": "; ".join(row["missing"])} for row in rows]
+        cells = [[*(row["config"].get(o) for o in options), *(row[k] for k in keys)] for row in told]
         return table.FORMATS[form](Table(tuple(Column(k, k) for k in (*options, *keys)), cells))
     compiled = any(row["predicted_s"] is not None for row in rows)
     own = tuple(c for c in _COLUMNS if compiled or c.key != "predicted_s")
@@ -51,7 +55,9 @@ def printed(doc: Document, form: str) -> str:
     failed = sum(bool(row["error"]) for row in rows)
     if form != "text":
         return made
-    foot = wrapped(TOLD) + ([f"{failed} of {len(rows)} points failed or do not fit or divide"] if failed else [])
+    lacking = dict.fromkeys(line for row in rows for line in row["missing"])
+    foot = wrapped(TOLD) + [line for each in lacking for line in wrapped(f"{each}: seconds leave that work out")]
+    foot += [f"{failed} of {len(rows)} points failed or do not fit or divide"] if failed else []
     return "\n".join([f"{doc['model']}: {len(rows)} points", "", made, "", *foot])
 
 
@@ -61,7 +67,8 @@ def _cells(
     failed = row["flops"] is None
     cells = {key: "-" if failed else row[key] for key in keys if key in row}
     cells["usd"] = "-" if failed else None if row["usd"] is None else f"{1000 * row['usd']:.4g}"
-    cells["chip"] = row["chip"] + ("" if failed or row["fits"] else " !")
+    mark = " ?" if row["missing"] else MARKS.get(row["status"] or "", "")
+    cells["chip"] = row["chip"] + mark + ("" if failed or row["fits"] else " !")
     cells |= {"chips": str(row["chips"]), "strategy": row["strategy"] or "-", "error": row["error"]}
     if "predicted_s" in cells and row["predicted_s"] is None:
         cells["predicted_s"] = "-"
