@@ -8,12 +8,8 @@ collectives; `counted` reads its optimized module the same way.
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import subprocess
 import sys
-import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -23,10 +19,11 @@ from typing import Any
 from costtrace import arguments
 from costtrace.chip import Chip
 from costtrace.core import EXACT, FORWARD, MODELLED, UNKNOWN, Cost, Note, total
+from costtrace.disk import scratch
 from costtrace.errors import TraceError
 from costtrace.memory import Peak
 from costtrace.summary import Profile, Record
-from costtrace.target import collective, kernel, opname
+from costtrace.target import collective, kernel, opname, worker
 from costtrace.target.hlo import Module, parsed
 
 NAMES = {"bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64", "s8": "int8", "s4": "int4",
@@ -79,9 +76,9 @@ def partitioned(
     n = math.prod(axes.values())
     try:
         if _here((args, jit or {})) and len(jax.devices("cpu")) >= n:
-            with tempfile.TemporaryDirectory(prefix="costtrace-") as folder:
-                jitted.lower(*args).compile(compiler_options={**OPTIONS, "xla_dump_to": folder})
-                return dumped(Path(folder)), axes
+            with scratch() as folder:
+                jitted.lower(*args).compile(compiler_options={**OPTIONS, "xla_dump_to": str(folder)})
+                return dumped(folder), axes
         from costtrace.target.program import lowered
 
         program = lowered(fn, args, "cpu", jit)
@@ -128,18 +125,13 @@ def dumped(folder: Path) -> str:
 def _forced(artifact: bytes, axes: dict[str, int], types: list[str], name: str) -> str:
     """The same in a process of its own, with as many host devices as the mesh has."""
     n = math.prod(axes.values())
-    with tempfile.TemporaryDirectory(prefix="costtrace-") as place:
-        folder = Path(place)
-        (folder / "program.bin").write_bytes(artifact)
-        (folder / "request.json").write_text(json.dumps({"axes": axes, "types": types, "options": OPTIONS}))
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("XLA_", "JAX_", "TPU_"))}
-        flags = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={n}", "JAX_PLATFORMS": "cpu"}
-        done = subprocess.run([sys.executable, "-I", str(CHILD), place], env={**kept, **flags},
-                              capture_output=True, text=True, check=False)  # fmt: skip
-        if done.returncode:
-            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            raise TraceError(f"{name} cannot be partitioned over {_written(axes)}: {last[:200]}")
-        return dumped(folder / "dump")
+    flags = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={n}"}
+    fields = {"axes": axes, "types": types, "options": OPTIONS, "dumped": DUMPED}
+    try:
+        (made,) = worker.run([worker.Request(name, sys.executable, artifact, fields, flags, script=CHILD)])
+    except worker.CompileError as e:
+        raise TraceError(f"{name} cannot be partitioned over {_written(axes)}: {e}") from None
+    return str(made["text"])
 
 
 def _written(axes: Mapping[str, int]) -> str:

@@ -38,7 +38,7 @@ def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """child(source): what runs in place of the compiler. Afterwards nothing of it may be left."""
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    monkeypatch.setattr(worker.tempfile, "tempdir", str(temporary))
+    monkeypatch.setattr(disk.tempfile, "tempdir", str(temporary))
 
     def put(source: str) -> None:
         path = tmp_path / "child.py"

@@ -101,9 +101,9 @@ def _run(
     device.keep_memory()
     with stepped() as told:
         doc = run.measured(jobs, {**preamble(), **head}, options["depth"], effort, told, folder)
-    if options["out"]:
-        disk.write(options["out"], json.dumps(doc, indent=1) + "\n")
     click.echo(report.printed(doc, options["format"]))
+    if options["out"]:
+        disk.keep({options["out"]: json.dumps(doc, indent=1) + "\n"})
 
 
 command = permodel.PerModel(

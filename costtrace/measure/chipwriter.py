@@ -180,5 +180,5 @@ def write(path: Path, done: Calibration, date: str, datasheet: Chip | None) -> P
         trial = Path(folder) / path.name
         trial.write_text(said, encoding="utf-8")
         chip.load(str(trial))
-    disk.write_all({str(path): said, str(samples): json.dumps(document, indent=1) + "\n"})
+    disk.keep({str(path): said, str(samples): json.dumps(document, indent=1) + "\n"})
     return samples

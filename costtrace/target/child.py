@@ -32,7 +32,8 @@ class Refused(Exception):
 def watch(folder: Path) -> None:
     """Ends the process, and clears its folder, once the parent is gone: its end of the pipe closes."""
     sys.stdin.buffer.read()
-    shutil.rmtree(folder, ignore_errors=True)
+    while folder.exists():  # the compiler may still write into it
+        shutil.rmtree(folder, ignore_errors=True)
     os._exit(1)
 
 
@@ -148,7 +149,8 @@ def versions() -> dict[str, str]:
 
 
 def main(folder: Path) -> None:
-    threading.Thread(target=watch, args=(folder,), daemon=True).start()
+    parent = threading.Thread(target=watch, args=(folder,), daemon=True)
+    parent.start()
     try:
         result = answer(json.loads((folder / "request.json").read_text()), folder)
     except Refused as e:
@@ -156,7 +158,7 @@ def main(folder: Path) -> None:
     part = folder / "result.part"
     part.write_text(json.dumps(result))
     part.replace(folder / "result.json")
-    os._exit(0)  # plugins may hang or complain on the way out
+    parent.join()  # who has read it ends this process; a plugin may hang or complain on its own way out
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,11 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from costtrace import units
+from costtrace.disk import scratch
 from costtrace.errors import CosttraceError
 
 CHILD = Path(__file__).with_name("child.py")
 TIME_LIMIT_S = 3600.0
 POLL_S = 0.05
+LAST_S = 5.0
+"""A process that left half an answer may take this long to end."""
 LEAST_ROOM = int(units.parse("1 MB", "B"))
 """With less room on disk a process that died is taken to have died of that."""
 WITHHELD = ("JAX_", "XLA_", "TPU_", "LIBTPU_", "TF_", "CUDA_", "PYTHON")
@@ -38,7 +40,7 @@ class CompileError(CosttraceError):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One compile. `python`: the interpreter of the environment with the compiler. `fields`: for child.py."""
+    """One compile. `python`: the interpreter of the environment with the compiler. `fields`: for `script`."""
 
     label: str
     python: str
@@ -46,6 +48,8 @@ class Request:
     fields: dict[str, Any]
     environment: dict[str, str] = field(default_factory=dict)
     setup: str = "tpu"
+    script: Path | None = None
+    """What the process runs in place of child.py, leaving the same files."""
 
 
 Progress = Callable[[Sequence[tuple[str, float]]], None]
@@ -94,14 +98,14 @@ class _Child:
 
     def __init__(self, request: Request) -> None:
         self.request, self.began, self.killed = request, time.monotonic(), ""
-        self.place = tempfile.TemporaryDirectory(prefix="costtrace-", ignore_cleanup_errors=True)
-        folder = Path(self.place.name)
+        self.place = contextlib.ExitStack()
+        self.folder = folder = self.place.enter_context(scratch())
         try:
             (folder / "program.bin").write_bytes(request.artifact)
             (folder / "request.json").write_text(json.dumps(request.fields))
             with open(folder / "log", "wb") as log:
                 self.process = subprocess.Popen(
-                    [request.python, "-I", str(CHILD), str(folder)],
+                    [request.python, "-I", str(request.script or CHILD), str(folder)],
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=subprocess.STDOUT,
@@ -110,7 +114,7 @@ class _Child:
                     start_new_session=True,
                 )
         except OSError as e:
-            self.place.cleanup()
+            self.place.close()
             raise CompileError(
                 f"{request.label}: its compiler could not be started ({e.strerror}: {e.filename}): "
                 f"make room there, or run costtrace setup {request.setup}"
@@ -121,8 +125,8 @@ class _Child:
         return time.monotonic() - self.began
 
     def ended(self, time_limit_s: float, memory_limit: int) -> bool:
-        """True once the process is over; stops it where it goes beyond a limit."""
-        if self.process.poll() is not None:
+        """True once there is an answer, or the process is over; stops it where it goes beyond a limit."""
+        if self.process.poll() is not None or (self.folder / "result.json").exists():
             return True
         if self.elapsed_s > time_limit_s:
             self.killed = (
@@ -140,14 +144,16 @@ class _Child:
 
     def result(self) -> dict[str, Any]:
         """What the process left. Raises CompileError where that is an error, or nothing."""
-        folder, label = Path(self.place.name), self.request.label
+        folder, label = self.folder, self.request.label
         if self.killed:
             raise CompileError(f"{label}: the compile {self.killed}")
         try:
             answer: dict[str, Any] = json.loads((folder / "result.json").read_text())
         except (OSError, ValueError):
             log = (folder / "log").read_text(errors="replace") if (folder / "log").is_file() else ""
-            why = death(self.process.returncode, log, self.request.setup)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(LAST_S)
+            why = death(self.process.returncode or 0, log, self.request.setup)
             if shutil.disk_usage(folder).free < LEAST_ROOM:
                 why = f"the disk of {folder.parent} is full: make room there, or set TMPDIR to a folder that has some"
             raise CompileError(f"{label}: {why}") from None
@@ -167,7 +173,7 @@ class _Child:
         if self.process.stdin:
             with contextlib.suppress(OSError):
                 self.process.stdin.close()
-        self.place.cleanup()
+        self.place.close()
 
 
 def _environment(request: Request) -> dict[str, str]:
