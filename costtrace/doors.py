@@ -40,6 +40,16 @@ def trace_state() -> Any:
     return found()
 
 
+def settings() -> dict[str, Any] | None:
+    """jax's settings as they are here and now, {name: value}; None where jax no longer lists them."""
+    import jax
+
+    listed = getattr(jax.config, "values", None)
+    if not isinstance(listed, dict) or "jax_enable_x64" not in listed:
+        return None
+    return {name: getattr(jax.config, name, value) for name, value in listed.items()}
+
+
 def expanded(eqn: Any) -> Any:
     """The closed jaxpr of a high-level primitive (jax 0.12: searchsorted is one) in terms of lower ones, by its own
     `expand`; None where it has none."""

@@ -42,8 +42,8 @@ JAX = {
     "evidence/*",
     "measure/*",
 }
-JAX_FILES = {"cli/trace", "cli/emulate", "target/program", "target/child", "target/replay", "target/translation",
-             "partition", "forced"}  # fmt: skip
+JAX_FILES = {"cli/trace", "cli/emulate", "target/program", "target/identity", "target/child", "target/replay",
+             "target/translation", "partition", "forced"}  # fmt: skip
 """Arrays of --arg; what a compiler is sent; what the partitioner is asked."""
 PRIVATE = {"doors", "evidence/*"}
 BANNED = {"utils", "helpers", "common", "base", "types", "misc", "manager"}

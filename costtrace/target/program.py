@@ -18,28 +18,39 @@ from costtrace import authored
 from costtrace.arguments import name_of
 from costtrace.doors import cudnn_traceable
 from costtrace.errors import CosttraceError, TraceError
+from costtrace.target.identity import identity
 
 FRAMES = "jax_traceback_in_locations_limit"
 """How many stack frames an operation's location holds. None: scopes are kept, lines are not, so that a program moved by
 a comment is the same program."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Program:
     """What a compiler is given. `mesh`: axis -> size of the devices it is sharded over, {} for one device."""
 
     name: str
     platform: str
-    artifact: bytes
     mesh: dict[str, int]
-    donated: tuple[int, ...] = ()
+    donated: tuple[int, ...]
     """Positions of flat arguments whose buffers the program may reuse."""
+    known_as: str | None
+    """Its identity, where that is known without lowering it."""
+    export: Callable[[], bytes]
+    _artifact: bytes | None = None
+
+    @property
+    def artifact(self) -> bytes:
+        """The program as it travels, lowered when first asked for. Raises TraceError where jax cannot."""
+        if self._artifact is None:
+            self._artifact = self.export()
+        return self._artifact
 
     @property
     def digest(self) -> str:
         """Equal for equal programs: what a cache may be keyed by."""
-        rest = json.dumps([self.platform, self.mesh, self.donated]).encode()
-        return hashlib.sha256(self.artifact + rest).hexdigest()
+        whole = self.known_as or hashlib.sha256(self.artifact).hexdigest()
+        return hashlib.sha256(json.dumps([whole, self.platform, self.mesh, self.donated]).encode()).hexdigest()
 
 
 def lowered(
@@ -47,29 +58,38 @@ def lowered(
 ) -> Program:
     """`fn` on abstract `args`, lowered for "tpu" or "cuda" without a device. An AbstractMesh travels along.
 
-    jit: keyword arguments as for jax.jit. Raises TraceError where jax cannot trace, lower or export the function.
+    jit: keyword arguments as for jax.jit. What is known by its jaxpr is lowered once its artifact is asked for, all
+    else here. Raises TraceError where jax cannot trace, lower or export the function.
     """
     import jax
 
     jitted = fn if hasattr(fn, "trace") and not jit else jax.jit(fn, **(jit or {}))
+
+    def export() -> tuple[bytes, int]:
+        with _lowering(fn, platform):
+            exported = _exported(jitted, args, platform, [])
+            return bytes(exported.serialize()), exported.nr_devices
+
+    with _lowering(fn, platform):
+        donated = [info.donated for info in jax.tree.leaves(jitted.trace(*args).args_info)]
+        known_as = identity(jitted, args)
+    artifact, devices = (None, 1) if known_as else export()
+    given = tuple(n for n, is_given in enumerate(donated) if is_given)
+    return Program(name_of(fn), platform, _mesh(args, devices), given, known_as, lambda: export()[0], artifact)
+
+
+@contextlib.contextmanager
+def _lowering(fn: Callable[..., Any], platform: str) -> Iterator[None]:
+    """Around what runs the user's function and jax's lowering, which may raise anything: that is a TraceError."""
     try:
         with authored.running(), cudnn_traceable(), _no_frames():
-            donated = [info.donated for info in jax.tree.leaves(jitted.trace(*args).args_info)]
-            exported = _exported(jitted, args, platform, [])
-            artifact = bytes(exported.serialize())
+            yield
     except CosttraceError:
         raise
     except ImportError as e:
         raise TraceError(f"jax cannot export {name_of(fn)}: {e}: pip install flatbuffers") from e
-    except Exception as e:  # the user's function and jax's lowering may raise anything
+    except Exception as e:
         raise TraceError(f"{name_of(fn)} cannot be lowered for {platform}: {type(e).__name__}: {_line(e)}") from e
-    return Program(
-        name_of(fn),
-        platform,
-        artifact,
-        _mesh(args, exported.nr_devices),
-        tuple(n for n, given in enumerate(donated) if given),
-    )
 
 
 def sharded(
