@@ -98,13 +98,16 @@ def test_trace_events_follow_the_format(stages: Any) -> None:
         assert event["ts"] >= 0 and event["dur"] >= 0
         tracks[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
     assert set(tracks) <= named
+    assert len({tid for _, tid in named}) == len(named)
+    assert all(tid not in (0, pid) for pid, tid in named)  # Perfetto takes 0 for the thread whose number is pid
+    scopes = {event["tid"] for event in doc["traceEvents"] if event["args"].get("name") == "scopes (modelled)"}
     assert set(report.UNITS) == set(TERMS)
     for key, some in tracks.items():
         open_until: list[float] = []
         for start, end in some:  # slices of a track lie in each other or apart, and are sorted
             while open_until and open_until[-1] <= start + 1e-6:
                 open_until.pop()
-            assert not open_until or (key[1] == 0 and end <= open_until[-1] + 1e-6)
+            assert not open_until or (key[1] in scopes and end <= open_until[-1] + 1e-6)
             open_until.append(end)
     ends = [max(end for (pid, _), some in tracks.items() for _, end in some if pid == p) for p in (1, 2)]
     assert ends[1] == pytest.approx(2 * ends[0], abs=0.01)  # the same stage again, after the first

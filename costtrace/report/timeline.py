@@ -47,11 +47,16 @@ def trace_events(name: str, stages: Stages, chip: Chip) -> str:
 
 
 def _tracks(pid: int, name: str) -> Iterator[Event]:
-    yield _named("process_name", pid, 0, {"name": name})
-    yield _named("process_sort_index", pid, 0, {"sort_index": pid})
-    for tid, track in enumerate(("scopes", *UNITS.values())):
-        yield _named("thread_name", pid, tid, {"name": f"{track} (modelled)"})
-        yield _named("thread_sort_index", pid, tid, {"sort_index": tid})
+    yield _named("process_name", pid, _tid(pid, 0), {"name": name})
+    yield _named("process_sort_index", pid, _tid(pid, 0), {"sort_index": pid})
+    for k, track in enumerate(("scopes", *UNITS.values())):
+        yield _named("thread_name", pid, _tid(pid, k), {"name": f"{track} (modelled)"})
+        yield _named("thread_sort_index", pid, _tid(pid, k), {"sort_index": k})
+
+
+def _tid(pid: int, k: int) -> int:
+    """The number of the k-th track: no other's, not pid and not 0, which Perfetto takes for the thread numbered pid."""
+    return pid * (len(UNITS) + 1) + k
 
 
 def _named(what: str, pid: int, tid: int, args: Event) -> Event:
@@ -69,10 +74,10 @@ def _events(pid: int, one: Slice, at: float) -> Iterator[Event]:
             "flops": cost.flops / one.of,
             "bytes_scoped": cost.bytes_scoped / one.of,
         }
-    yield _slice(name, pid, 0, start, _ns(at + one.end_s), args)
-    for tid, term in enumerate(UNITS, 1):
+    yield _slice(name, pid, _tid(pid, 0), start, _ns(at + one.end_s), args)
+    for k, term in enumerate(UNITS, 1):
         if seconds := one.terms.get(term):
-            yield _slice(name, pid, tid, start, _ns(at + one.start_s + seconds), args)
+            yield _slice(name, pid, _tid(pid, k), start, _ns(at + one.start_s + seconds), args)
 
 
 def _ns(seconds: float) -> int:
