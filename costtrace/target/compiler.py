@@ -5,6 +5,7 @@ What was asked before comes from the cache; the rest runs in processes of its ow
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -112,16 +113,24 @@ def ask(
 def _fields(q: Question) -> dict[str, Any]:
     make = tpu.fields if q.chip.kind == "tpu" else gpu.fields
     shape = q.topology
-    if q.program.mesh and shape is None:
-        shape = _grid(q)
+    if q.program.mesh:
+        shape = _sized(q, shape) if shape else _grid(q)
     return {**make(q.chip, shape, q.options), "mesh": q.program.mesh, "donated": list(q.program.donated)}
+
+
+def _sized(q: Question, shape: str) -> str:
+    """The shape, if it is of as many devices as the program's mesh. Raises UsageError."""
+    count, sizes = math.prod(q.program.mesh.values()), shape.split("x")
+    found = math.prod(int(n) for n in sizes) * q.chip.devices if all(n.isdecimal() for n in sizes) else count
+    if found != count and shape != (usual := _grid(q)):
+        what = f"topology {shape} of {q.chip.name} has {found} devices, the program is for {count}"
+        raise UsageError(f"{what}: give {usual}, or leave it out")
+    return shape
 
 
 def _grid(q: Question) -> str:
     """Chips enough for the program's mesh: eight in a host, or the squarest grid."""
-    count = 1
-    for size in q.program.mesh.values():
-        count *= size
+    count = math.prod(q.program.mesh.values())
     if q.chip.kind == "gpu":
         return str(count) if count <= 8 else f"{count // 8}x8"
     chips = max(count // q.chip.devices, 4)
