@@ -44,6 +44,8 @@ class Advice:
     predicted_saved_s: float | None = None
     costs: str = ""
     stands: bool = False
+    known: bool = True
+    """False where the seconds leave out work that the chip has no rate for, and so compare with nothing."""
 
     @property
     def saved_s(self) -> float:
@@ -62,7 +64,7 @@ class Advice:
     @property
     def verdict(self) -> str:
         pays = max(self.saved_s, self.rank) >= PAYS * self.before_s and self.before_s > 0
-        return STANDS if self.stands else SAVES if pays else NOT
+        return STANDS if self.stands else SAVES if pays and self.known else NOT
 
     @property
     def holds(self) -> bool:
@@ -101,7 +103,9 @@ class Adviser:
         after = seconds(on, made, self.prediction)
         kind, _, names = texts[0].partition(":")
         if len(texts) > 1:
-            return self._advice("all", "", "all of these", after, self._extra(made))
+            return self._advice(
+                "all", "", "all of these", after, "; ".join([*_twice(texts), self._extra(made)]).strip("; ")
+            )
         if kind == "hoist":
             names = ",".join(self._hoisted(made)) or names
         what = WHAT.get(kind) or f"{kind.replace('_', '-')} {names}"
@@ -119,8 +123,10 @@ class Adviser:
     ) -> Advice:  # fmt: skip
         known = self.now.predicted is not None and after.predicted is not None
         predicted = self.now.predicted - after.predicted if known else None  # type: ignore[operator]
+        new = [line for line in after.missing if line not in self.now.missing]
+        costs = "; ".join(part for part in (costs, f"{new[0]}: its seconds leave that work out" if new else "") if part)
         return Advice(kind, scope, what, self.now.serial, after.serial, self.now.floor - after.floor, predicted, costs,
-                      stands)  # fmt: skip
+                      stands, not new)  # fmt: skip
 
     def _scopes(self, text: str) -> list[str]:
         """The scopes that a change names, without the stages that a hoist may name."""
@@ -207,13 +213,15 @@ class Adviser:
                              "save", now.serial, now.serial, stands=True)  # fmt: skip
 
     def _others(self) -> Iterator[Advice]:
-        """Twice the chips, a batch, and the fastest other chips."""
+        """Twice the chips, a batch, the fastest other chips, and those of which nobody knows."""
         if self.base.chips > 1:
             yield self._maybe(f"chips:{2 * self.base.chips}")
         if "batch" in self.given.options and self.base.items == 1:
             yield self._maybe(f"batch:{BATCH}")
         every = [self._maybe(f"chip:{name}") for name in chips.names() if name != self.base.chip.name]
-        yield from sorted((a for a in every if a.saved_s > 0), key=lambda a: -a.saved_s)[:OTHERS]
+        faster = sorted((a for a in every if a.saved_s > 0), key=lambda a: -a.saved_s)
+        yield from [a for a in faster if a.known][:OTHERS]
+        yield from [a for a in faster if not a.known][:OTHERS]
 
     def _maybe(self, text: str) -> Advice:
         """A change of setting; what cannot be is said."""
@@ -271,6 +279,13 @@ class Adviser:
             else:
                 continue
             yield Advice("measure", part.name, said, self.now.serial, self.now.serial, stands=True)
+
+
+def _twice(texts: Sequence[str]) -> list[str]:
+    """A line for each setting that several texts give: they stand for alternatives, of which all have the last."""
+    kinds = [text.partition(":")[0] for text in texts]
+    return [f"{kind}: the last, {value}" for k, (kind, _, value) in enumerate(text.partition(":") for text in texts)
+            if kind not in whatif.KINDS and kind in kinds[:k] and kind not in kinds[k + 1 :]]  # fmt: skip
 
 
 def groups(whole: Program, depths: Mapping[str, int | None]) -> list[str]:

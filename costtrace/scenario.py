@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from costtrace import chip as chips
-from costtrace import model, placement, roofline, sharding, whatif
+from costtrace import hoist, model, placement, roofline, sharding, whatif
 from costtrace.chip import Chip
 from costtrace.errors import UsageError
 from costtrace.mesh import Mesh
@@ -61,22 +61,20 @@ class Setting:
         return all(self.placed[stage][name].fits for stage, name in self.chosen.items())
 
     def program(self) -> Program:
-        """One chip's program; links are counted apart."""
-        made = whatif.program(self.stages, self.chip)
-        if self.chips == 1:
-            return made
-        parts = (replace(p, cost=p.cost.replace(collective_bytes=0, collective_bytes_by_axis={})) for p in made.parts)
-        return replace(made, parts=tuple(parts))
+        """One chip's program; links of several chips are counted apart."""
+        return whatif.program(self.stages, self.chip, links=self.chips == 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
     """Of all calls, for one item. `serial`: each innermost scope one kernel, one after the other, links after that.
-    `floor`: each stage one kernel, its links beside it. `predicted`: serial as the chip's compiler has it, or None."""
+    `floor`: each stage one kernel, its links beside it. `predicted`: serial as the chip's compiler has it, or None.
+    `missing`: a line for each rate that the chip lacks; they leave that work out."""
 
     serial: float
     floor: float
     predicted: float | None = None
+    missing: tuple[str, ...] = ()
 
 
 def seconds(on: Setting, made: Program, prediction: Prediction | None = None) -> Seconds:
@@ -87,7 +85,7 @@ def seconds(on: Setting, made: Program, prediction: Prediction | None = None) ->
     whole = sum(links.values())
     return Seconds(
         (sum(s for _, s in each) + whole) / on.items, sum(floors) / on.items,
-        None if predicted is None else (predicted + whole) / on.items,
+        None if predicted is None else (predicted + whole) / on.items, made.missing(on.chip),
     )  # fmt: skip
 
 
@@ -136,7 +134,9 @@ class Source:
         return self._made[key]
 
     def setting(self, values: Mapping[str, str], chip: Chip, n: int = 1) -> Setting:
-        """The configuration on n chips, each stage by the strategy with the fewest seconds in turn."""
+        """The configuration on n chips, each stage by the strategy with the fewest seconds in turn. Raises UsageError
+        for a chip without a memory rate."""
+        roofline.timed(chip)
         parts, items = self.parts(values)
         out = Setting(dict(values), chip, n, parts, {}, {}, [], items)
         for part in parts:
@@ -167,7 +167,7 @@ def local(part: Part, name: str, n: int) -> Stage:
         return Stage(part.name, part.calls, part.trace, folded(part.trace))
     strategy = sharding.STRATEGIES[name]
     cut, _ = placement.cut(part.trace, part.found.classes, strategy.plan(part.found, n), strategy.axes[0], n)
-    return Stage(part.name, part.calls, cut, folded(cut))
+    return Stage(part.name, part.calls, cut, folded(cut), hoist.steady(part.trace))
 
 
 def source(found: model.Model) -> Source:
@@ -207,9 +207,7 @@ def changed(texts: Sequence[str], base: Setting, whole: Program, given: Source) 
     on = base
     if (values, n) != (base.values, base.chips) or chip is not base.chip:
         on, whole = (made := given.setting(values, chip, n)), made.program()
-    for text in within:
-        whole = whatif.changed(text, on.stages, whole)
-    return on, whole
+    return on, whatif.changed(within, whole, on.chip)
 
 
 def _count(text: str, value: str) -> int:

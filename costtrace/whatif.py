@@ -9,7 +9,8 @@
     hoist:dit, hoist:to_kv,context    the same in one stage, or in these scopes
 
 A pattern without "/" names a scope at any depth; with "/" it is a path from the top, where * is any one name, and
-between two others none too: double/*/mlp is double/mlp and double/img/mlp. Two figures:
+between two others none too: double/*/mlp is double/mlp and double/img/mlp. Several changes are made at once, in
+one order whatever theirs: naming a scope twice changes it once. Two figures:
 `floor_s`, each stage as one kernel; `serial_s`, each innermost scope as one kernel, one after the other.
 """
 
@@ -17,15 +18,15 @@ from __future__ import annotations
 
 import fnmatch
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from costtrace import roofline
+from costtrace import hoist, roofline
+from costtrace.access import VIEWS
 from costtrace.chip import Chip
-from costtrace.core import COUNTS, TABLES, Cost, Op, Trace, Value
+from costtrace.core import Cost, Op, Trace, Value
 from costtrace.errors import UsageError
-from costtrace.profiler import Prices
-from costtrace.storage import Storage
+from costtrace.profiler import CASTS, Prices, folded
 from costtrace.summary import Profile
 from costtrace.timeline import leaves
 
@@ -38,12 +39,18 @@ EIGHT = 8
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage of a program, traced."""
+    """One stage of a program, traced. `same`: which of its arguments are the same in every call, where the trace is one
+    chip's part of the stage; otherwise its own trace says it."""
 
     name: str
     calls: int
     trace: Trace
     profile: Profile
+    same: tuple[bool, ...] = ()
+
+    def unchanging(self) -> list[Op]:
+        """The ops whose results are the same in every call."""
+        return hoist.unchanging(self.trace, self.same or hoist.steady(self.trace))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +73,9 @@ class Program:
     extra_bytes: int = 0
     kernels: frozenset[tuple[str, str]] = frozenset()
     """(stage, scope) of the parts that a change made one kernel each."""
+    stages: tuple[Stage, ...] = field(default=(), compare=False)
+    links: bool = True
+    """False where what crosses links is counted apart."""
 
     def floor_s(self, chip: Chip) -> float:
         """Each stage as one kernel, one stage after the other."""
@@ -79,45 +89,59 @@ class Program:
         """Each innermost scope as one kernel, one after the other."""
         return sum(roofline.times(part.cost, chip, part.nbytes).seconds for part in self.parts)
 
+    def missing(self, chip: Chip) -> tuple[str, ...]:
+        """A line for each rate that the chip lacks: seconds leave that work out."""
+        return tuple(dict.fromkeys(line for p in self.parts for line in roofline.times(p.cost, chip, p.nbytes).missing))
 
-def program(stages: Sequence[Stage], chip: Chip) -> Program:
-    """The program as it is."""
-    parts: list[Part] = []
+
+Place = tuple[str, str]
+"""(stage, scope)"""
+
+
+def program(stages: Sequence[Stage], chip: Chip, links: bool = True) -> Program:
+    """The program as it is. Stages of one name are calls of one stage: the first, and the later ones."""
+    parts: dict[Place, Part] = {}
+    fused: dict[str, int] = defaultdict(int)
     for stage in stages:
         named = all(note.kind != "no-scopes" for note in stage.profile.notes)
         for leaf in leaves(stage.profile, chip):
-            nbytes = leaf.cost.bytes_scoped if named else leaf.cost.bytes_unfused
-            cost = stage.calls * leaf.cost
-            parts.append(Part(stage.name, leaf.scope, cost, stage.calls * nbytes, cost.weight_bytes))
-    return Program(tuple(parts), {s.name: s.calls * s.profile.total.bytes_fused for s in stages})
+            nbytes = stage.calls * (leaf.cost.bytes_scoped if named else leaf.cost.bytes_unfused)
+            cost, place = stage.calls * leaf.cost, (stage.name, leaf.scope)
+            if not links:
+                cost = cost.replace(collective_bytes=0, collective_bytes_by_axis={})
+            known = parts.get(place, Part(*place, Cost(), 0, 0))
+            parts[place] = Part(*place, known.cost + cost, known.nbytes + nbytes,
+                                known.weight_bytes + cost.weight_bytes)  # fmt: skip
+        fused[stage.name] += stage.calls * stage.profile.total.bytes_fused
+    return Program(tuple(parts.values()), dict(fused), stages=tuple(stages), links=links)
 
 
-def changed(text: str, stages: Sequence[Stage], whole: Program) -> Program:
-    """The program with one change. Raises UsageError for a kind that is not there, or names that nothing matches."""
-    kind, _, names = text.partition(":")
-    wanted = tuple(name for name in names.split(",") if name)
-    if kind not in KINDS:
-        raise UsageError(f"--what-if {text}: there are {', '.join(KINDS)}, as in int8:double/mlp or fuse:norm,rope")
-    if kind == "hoist":
-        return _hoisted(text, wanted, stages, whole)
-    if not wanted:
-        raise UsageError(f"--what-if {text}: name scopes, as in {kind}:double/mlp")
-    _known(text, wanted, whole)
-    if kind == "fuse":
-        return _fused(wanted, stages, whole)
-    if kind == "flash":
-        return _one_kernel(wanted, stages, whole)
-    fused = dict(whole.fused)
-    parts: list[Part] = []
-    for part in whole.parts:
-        hit = matches(part.scope, wanted)
-        saved = narrower(part) if hit else 0
-        fused[part.stage] -= saved
-        cost = part.cost
-        if hit and kind in NARROW and part.weight_bytes and cost.by_dtype:
-            cost = cost.replace(by_dtype={NARROW[kind]: sum(cost.by_dtype.values())})
-        parts.append(replace(part, cost=cost, nbytes=part.nbytes - saved, weight_bytes=part.weight_bytes - saved))
-    return replace(whole, parts=tuple(parts), fused=fused)
+def changed(texts: Sequence[str], whole: Program, chip: Chip) -> Program:
+    """The program with all of these changes. Raises UsageError for a kind that is not there, or names that nothing
+    matches."""
+    asked: dict[str, list[str]] = {}
+    for text in texts:
+        kind, _, names = text.partition(":")
+        wanted = [name for name in names.split(",") if name]
+        if kind not in KINDS:
+            raise UsageError(f"--what-if {text}: there are {', '.join(KINDS)}, as in int8:double/mlp or fuse:norm,rope")
+        scopes = wanted
+        if kind == "hoist":
+            scopes = [name for name in wanted if name not in whole.fused]
+        elif not wanted:
+            raise UsageError(f"--what-if {text}: name scopes, as in {kind}:double/mlp")
+        if scopes:
+            _known(text, scopes, whole)
+        asked.setdefault(kind, []).extend(wanted or ["*"])
+    made = whole
+    if "hoist" in asked:
+        made = _hoisted([text for text in texts if text.partition(":")[0] == "hoist"], made, chip)
+    narrow = {kind: names for kind, names in asked.items() if kind in (*NARROW, "w8a16")}
+    made, saved = _narrowed(narrow, made) if narrow else (made, {})
+    inside = {(p.stage, p.scope): [(p.stage, p.scope)] for p in made.parts}
+    if "flash" in asked:
+        made, inside = _one_kernel(asked["flash"], made, saved)
+    return _fused(asked["fuse"], made, saved, inside) if "fuse" in asked else made
 
 
 def _known(text: str, wanted: Sequence[str], whole: Program) -> None:
@@ -131,39 +155,151 @@ def unmatched(names: Sequence[str], whole: Program) -> list[str]:
     return [name for name in names if not any(matches(part.scope, (name,)) for part in whole.parts)]
 
 
-def _fused(wanted: Sequence[str], stages: Sequence[Stage], whole: Program) -> Program:
-    given = {(s.name, b): n * s.calls for s in stages for (a, b), n in s.profile.traffic.items() if a == INPUTS}
-    return replace(whole, parts=tuple(
-        replace(p, nbytes=min(p.nbytes, given.get((p.stage, p.scope), 0))) if matches(p.scope, wanted) else p
-        for p in whole.parts
-    ))  # fmt: skip
+def _hoisted(texts: Sequence[str], whole: Program, chip: Chip) -> Program:
+    """Stages with several calls as a first call and later ones, in which what is the same is an argument."""
+    stages: list[Stage] = []
+    extra = 0
+    for stage in whole.stages:
+        gone: set[Op] = set()
+        for text in texts if stage.calls > 1 else ():
+            wanted = [name for name in text.partition(":")[2].split(",") if name]
+            scopes = [name for name in wanted if name not in whole.fused]
+            if stage.name in wanted or len(scopes) == len(wanted):
+                gone |= {op for op in stage.unchanging() if not scopes or matches(op.scope, scopes)}
+        again, kept = hoist.later(stage.trace, gone) if gone else (stage.trace, 0)
+        if len(again.ops) == len(stage.trace.ops):
+            stages.append(stage)
+            continue
+        extra += kept
+        stages += [replace(stage, calls=1), Stage(stage.name, stage.calls - 1, again, folded(again))]
+    return replace(program(stages, chip, whole.links), extra_bytes=extra)
 
 
-def _one_kernel(wanted: Sequence[str], stages: Sequence[Stage], whole: Program) -> Program:
-    """The outermost scopes of these names as one part each, which moves what crosses the scope's edge."""
-    edges = {(s.name, scope): s.calls * cost.bytes_fused for s in stages for scope, cost in s.profile.by_scope.items()}
-    found: dict[tuple[str, str], Part] = {}
+# Narrower weights
+
+
+@dataclass(slots=True)
+class _Weights:
+    """Of one scope: what its products with weights are, and how many of its weights' bytes 8 bits save."""
+
+    flops: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    read: int = 0
+    saved: int = 0
+
+
+def _weights(stages: Sequence[Stage]) -> dict[Place, _Weights]:
+    """By scope, of all calls. A product is with weights where an operand is one, through views, casts and loops."""
+    out: dict[Place, _Weights] = defaultdict(_Weights)
+    for stage in stages:
+        origin: dict[Value, Value] = {v: v for v in stage.trace.inputs if v.weight}
+        readers: dict[Value, list[tuple[Op, Value]]] = defaultdict(list)
+        used: set[Value] = set()
+        prices = Prices()
+        for op in stage.trace.ops:
+            by_dtype = prices(op).cost.by_dtype
+            for v in dict.fromkeys(op.inputs):
+                weight = origin.get(v.behind("row", "part"))
+                if weight is None:
+                    continue
+                if v.behind("row", "part") is weight:
+                    readers[weight].append((op, v))
+                if by_dtype:
+                    used.add(weight)
+                elif op.primitive in VIEWS or op.primitive in (*CASTS, "transpose"):
+                    origin.update(dict.fromkeys(op.outputs, weight))
+            if by_dtype and any(origin.get(v.behind("row", "part")) is not None for v in op.inputs):
+                flops = out[stage.name, op.scope].flops
+                for dtype, n in by_dtype.items():
+                    flops[dtype] += stage.calls * op.repeat * n
+        for weight, some in readers.items():
+            for scope, (v, repeat) in {op.scope: (v, op.repeat) for op, v in some}.items():
+                nbytes = stage.calls * repeat * v.nbytes
+                at = out[stage.name, scope]
+                at.read += nbytes
+                if weight in used and weight.bits > EIGHT:
+                    at.saved += nbytes * (weight.bits - EIGHT) // weight.bits
+    return out
+
+
+def _narrowed(asked: Mapping[str, Sequence[str]], whole: Program) -> tuple[Program, dict[Place, int]]:
+    """(the program with weights in 8 bits, products in the dtype that was named last; the bytes that each saves)."""
+    fused, parts, saved = dict(whole.fused), [], {}
+    weights = _weights(whole.stages)
+    for part in whole.parts:
+        kinds = [kind for kind, names in asked.items() if matches(part.scope, names)]
+        at = weights.get((part.stage, part.scope))
+        if not kinds or at is None:
+            parts.append(part)
+            continue
+        less = part.weight_bytes * at.saved // at.read if at.read else 0
+        narrow = next((NARROW[kind] for kind in reversed(kinds) if kind in NARROW), None)
+        cost = part.cost
+        if narrow is not None:
+            by_dtype = dict(cost.by_dtype)
+            for dtype, n in at.flops.items():
+                if _bits(dtype) > EIGHT:
+                    by_dtype[dtype] -= n
+                    by_dtype[narrow] = by_dtype.get(narrow, 0) + n
+            cost = cost.replace(by_dtype={dtype: n for dtype, n in by_dtype.items() if n})
+        fused[part.stage] -= less
+        saved[part.stage, part.scope] = less
+        parts.append(replace(part, cost=cost, nbytes=part.nbytes - less, weight_bytes=part.weight_bytes - less))
+    return replace(whole, parts=tuple(parts), fused=fused), saved
+
+
+def _bits(dtype: str) -> int:
+    digits = dtype.partition("_")[0].lstrip("abcdefghijklmnopqrstuvwxyz")
+    return int(digits) if digits.isdecimal() else EIGHT
+
+
+# Kernels
+
+
+def _one_kernel(
+    wanted: Sequence[str], whole: Program, saved: Mapping[Place, int]
+) -> tuple[Program, dict[Place, list[Place]]]:
+    """(the outermost scopes of these names as one part each, which moves what crosses the scope's edge; the parts that
+    each now holds)."""
+    edges: dict[Place, int] = defaultdict(int)
+    for s in whole.stages:
+        for scope, cost in s.profile.by_scope.items():
+            edges[s.name, scope] += s.calls * cost.bytes_fused
+    found: dict[Place, Part] = {}
+    inside: dict[Place, list[Place]] = defaultdict(list)
     for part in whole.parts:
         above = outermost(part.scope, wanted)
         place = part.stage, above if above is not None else part.scope
         known = found.get(place, replace(part, scope=place[1], cost=Cost(), nbytes=0, weight_bytes=0))
         found[place] = replace(known, cost=known.cost + part.cost, nbytes=known.nbytes + part.nbytes,
                                weight_bytes=known.weight_bytes + part.weight_bytes)  # fmt: skip
+        inside[place].append((part.stage, part.scope))
     made = {place for place in found if outermost(place[1], wanted) is not None}
-    parts = (replace(p, nbytes=min(p.nbytes, edges.get(place, p.nbytes))) if place in made else p
+    less = {place: sum(saved.get(each, 0) for each in inside[place]) for place in made}
+    parts = (replace(p, nbytes=min(p.nbytes, edges.get(place, p.nbytes) - less[place])) if place in made else p
              for place, p in found.items())  # fmt: skip
-    return replace(whole, parts=tuple(parts), kernels=whole.kernels | made)
+    return replace(whole, parts=tuple(parts), kernels=whole.kernels | made), dict(inside)
 
 
-def narrower(part: Part) -> int:
-    """Bytes that a part's weights lose in 8 bits; its products' widest operands say how wide they are."""
-    bits = max((_bits(dtype) for dtype in part.cost.by_dtype), default=EIGHT)
-    return part.weight_bytes - part.weight_bytes * EIGHT // bits if bits > EIGHT else 0
+def _fused(
+    wanted: Sequence[str], whole: Program, saved: Mapping[Place, int], inside: Mapping[Place, Sequence[Place]]
+) -> Program:
+    """These scopes move nothing but the program's arguments."""
+    given: dict[Place, int] = defaultdict(int)
+    for s in whole.stages:
+        for (maker, reader), n in s.profile.traffic.items():
+            if maker == INPUTS:
+                given[s.name, reader] += s.calls * n
+
+    def moved(part: Part) -> int:
+        some = inside[part.stage, part.scope]
+        return min(part.nbytes, sum(given[each] - saved.get(each, 0) for each in some))
+
+    return replace(whole, parts=tuple(
+        replace(p, nbytes=moved(p)) if matches(p.scope, wanted) else p for p in whole.parts
+    ))  # fmt: skip
 
 
-def _bits(dtype: str) -> int:
-    digits = dtype.partition("_")[0].lstrip("abcdefghijklmnopqrstuvwxyz")
-    return int(digits) if digits.isdecimal() else EIGHT
+# Names
 
 
 def matches(scope: str, patterns: Iterable[str]) -> bool:
@@ -182,74 +318,3 @@ def outermost(scope: str, patterns: Iterable[str]) -> str | None:
             if any(fnmatch.fnmatchcase(each, form) and each.count("/") == form.count("/") for form in forms):
                 return path
     return None
-
-
-# What does not change from call to call
-
-
-def steady(stage: Stage) -> list[Value]:
-    """The stage's arguments that are taken to be the same in every call: the weights, and all but what the stage hands
-    on (an argument with a result's shape and dtype) and what counts the steps (numbers and vectors over the batch)."""
-    results = {(v.shape, v.dtype) for v in stage.trace.outputs}
-    state = [v for v in stage.trace.inputs if not v.weight and (v.shape, v.dtype) in results]
-    batch = state[0].shape[0] if state and state[0].shape else 1
-    return [v for v in stage.trace.inputs if v.weight or (v not in state and v.shape not in ((), (batch,)))]
-
-
-def unchanging(stage: Stage) -> list[Op]:
-    """The ops whose results are the same in every call: they depend on steady arguments alone."""
-    kept = set(steady(stage))
-    varies: set[Value] = {v for v in stage.trace.inputs if v not in kept}
-    before = -1
-    while before != len(varies):
-        before = len(varies)
-        for op in stage.trace.ops:
-            if any(v.behind() in varies for v in op.inputs):
-                varies.update(op.outputs)
-        varies |= {c.inner for c in stage.trace.carries if c.start.behind() in varies or c.end.behind() in varies}
-    return [op for op in stage.trace.ops if op.outputs and not any(v in varies for v in op.outputs)]
-
-
-def _hoisted(text: str, wanted: Sequence[str], every: Sequence[Stage], whole: Program) -> Program:
-    stages = [stage for stage in every if stage.name in wanted] or list(every)
-    scopes = [name for name in wanted if name not in {stage.name for stage in every}]
-    if scopes:
-        _known(text, scopes, whole)
-    parts, fused, extra = list(whole.parts), dict(whole.fused), whole.extra_bytes
-    for stage in stages:
-        again = stage.calls - 1
-        if not again:
-            continue
-        ops, prices = [op for op in unchanging(stage) if not scopes or matches(op.scope, scopes)], Prices()
-        inside = {id(op) for op in ops}
-        cost: dict[str, list[Cost]] = defaultdict(list)
-        weights: dict[str, dict[Value, int]] = defaultdict(dict)
-        for op in ops:
-            cost[op.scope].append(prices(op).cost * (op.repeat * again))
-            for v in op.inputs:
-                if v.behind().weight:
-                    weights[op.scope][v] = v.nbytes * op.repeat * again
-        mixed = {op.scope for op in stage.trace.ops if id(op) not in inside and op.outputs}
-        made = {v: op for op in ops for v in op.outputs}
-        storage = Storage(stage.trace)
-        later = [v for op in stage.trace.ops if id(op) not in inside for v in op.inputs if v.kind != "literal"]
-        used = {piece.root for v in dict.fromkeys(later) for piece in storage.pieces(v)}
-        kept = sum(v.nbytes * made[v].repeat for v in used if v in made)
-        extra += kept
-        fused[stage.name] += again * kept
-        for k, part in enumerate(parts):
-            if part.stage != stage.name or part.scope not in cost:
-                continue
-            fewer = min(part.weight_bytes, sum(weights[part.scope].values()))
-            fused[stage.name] -= fewer
-            nbytes = part.nbytes - fewer if part.scope in mixed else part.nbytes // stage.calls
-            less = _less(part.cost, sum(cost[part.scope], Cost()))
-            parts[k] = replace(part, cost=less, nbytes=max(0, nbytes), weight_bytes=part.weight_bytes - fewer)
-    fused = {s: max(0, n) for s, n in fused.items()}
-    return replace(whole, parts=tuple(parts), fused=fused, extra_bytes=extra)
-
-
-def _less(cost: Cost, part: Cost) -> Cost:
-    counts = {name: getattr(cost, name) - getattr(part, name) for name in COUNTS if not name.startswith("bytes")}
-    tables = {name: {k: n - getattr(part, name).get(k, 0) for k, n in getattr(cost, name).items()} for name in TABLES}
-    return cost.replace(**counts, **tables)

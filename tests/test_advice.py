@@ -1,171 +1,28 @@
-"""What-ifs by arithmetic on small programs, and the advice on the two models that a report was written of."""
+"""The advice on small programs, and on the two models that a report was written of."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import jax
 import pytest
+from staged import BF16_PER_S, HBM_PER_S, INT8_PER_S, V6E, K, M, N, large, mlp, shape, staged
 
-from costtrace import advice, chip, model, scenario, sharding, whatif
+from costtrace import advice, chip, model, scenario, sharding
 from costtrace.cli import main
-from costtrace.errors import UsageError
 from costtrace.evidence import measured
 from costtrace.profiler import folded
 from costtrace.report.advice import document, printed
 from costtrace.report.output import FORMATS
-from costtrace.trace import trace
-from costtrace.whatif import Part, Stage
-
-V6E = chip.load("v6e")
-M, K, N = 4096, 2048, 8192
-BYTES = 2
-BF16_PER_S, INT8_PER_S, HBM_PER_S = 918e12, 1836e12, 1638e9
-shape = jax.ShapeDtypeStruct
+from costtrace.whatif import Stage
 
 
-def staged(fn: Callable[..., Any], *args: Any, calls: int = 1, weights: int | None = 0) -> Stage:
-    made = trace(fn, *args, weights=weights)
-    return Stage(fn.__name__, calls, made, folded(made))
-
-
-def mlp(w: dict[str, jax.Array], x: jax.Array) -> jax.Array:
-    with jax.named_scope("up"):
-        y = x @ w["up"]
-    with jax.named_scope("act"):
-        y = jax.nn.relu(y)
-    with jax.named_scope("down"):
-        return y @ w["down"]
-
-
-@pytest.fixture(scope="module")
-def large() -> Stage:
-    weights = {"up": shape((K, N), "bfloat16"), "down": shape((N, K), "bfloat16")}
-    return staged(mlp, weights, shape((M, K), "bfloat16"), calls=3)
-
-
-def part(stage: Stage, scope: str, made: whatif.Program) -> Part:
-    return next(p for p in made.parts if (p.stage, p.scope) == (stage.name, scope))
-
-
-def test_the_program_as_it_is(large: Stage) -> None:
-    whole = whatif.program([large], V6E)
-    flops, act = 3 * 2 * M * K * N, 3 * 2 * BYTES * M * N
-    assert part(large, "up", whole).cost.matmul_flops == flops
-    assert whole.serial_s(V6E) == pytest.approx(2 * flops / BF16_PER_S + act / HBM_PER_S)
-    assert whole.floor_s(V6E) == pytest.approx(2 * flops / BF16_PER_S)
-
-
-def test_int8_takes_the_other_rate_and_half_the_weights(large: Stage) -> None:
-    whole = whatif.program([large], V6E)
-    made = whatif.changed("int8:up", [large], whole)
-    up = part(large, "up", made)
-    assert up.cost.by_dtype == {"int8": 3 * 2 * M * K * N}
-    assert part(large, "up", whole).nbytes - up.nbytes == 3 * K * N  # one byte a weight, each of 3 calls
-    saved = 3 * 2 * M * K * N * (1 / BF16_PER_S - 1 / INT8_PER_S)
-    assert whole.serial_s(V6E) - made.serial_s(V6E) == pytest.approx(saved)
-    assert whole.floor_s(V6E) - made.floor_s(V6E) == pytest.approx(saved)
-    assert part(large, "down", made) == part(large, "down", whole)
-
-
-def test_eight_bit_weights_save_bytes_alone(large: Stage) -> None:
-    whole = whatif.program([large], V6E)
-    made = whatif.changed("w8a16:up,down", [large], whole)
-    assert whole.fused[large.name] - made.fused[large.name] == 3 * 2 * K * N
-    assert part(large, "up", made).cost == part(large, "up", whole).cost
-
-
-def test_a_fused_scope_moves_arguments_alone(large: Stage) -> None:
-    whole = whatif.program([large], V6E)
-    made = whatif.changed("fuse:act", [large], whole)
-    assert part(large, "act", whole).nbytes == 3 * 2 * BYTES * M * N
-    assert part(large, "act", made).nbytes == 0
-    assert made.serial_s(V6E) < whole.serial_s(V6E) and made.floor_s(V6E) == whole.floor_s(V6E)
-
-
-LAYERS, TOKENS, TEXT, WIDTH = 3, 64, 32, 128
-
-
-def step(w: dict[str, jax.Array], x: jax.Array, t: jax.Array, text: jax.Array) -> jax.Array:
-    """A step of a sampler: keys from the text, the same in every step, inside a loop over layers."""
-
-    def layer(x: jax.Array, w: dict[str, jax.Array]) -> tuple[jax.Array, None]:
-        with jax.named_scope("keys"):
-            k = text @ w["k"]
-        with jax.named_scope("mix"):
-            return x + (x @ k.T) @ k, None
-
-    with jax.named_scope("time"):
-        x = x * t
-    return jax.lax.scan(layer, x, w)[0]
-
-
-@pytest.fixture(scope="module")
-def sampler() -> Stage:
-    weights = {"k": shape((LAYERS, WIDTH, WIDTH), "bfloat16")}
-    args = shape((TOKENS, WIDTH), "bfloat16"), shape((), "bfloat16"), shape((TEXT, WIDTH), "bfloat16")
-    return staged(step, weights, *args, calls=4)
-
-
-def test_what_stays_the_same_is_found_inside_a_loop(sampler: Stage) -> None:
-    assert [v.shape for v in whatif.steady(sampler) if not v.weight] == [(TEXT, WIDTH)]
-    products = [op for op in whatif.unchanging(sampler) if op.primitive == "dot_general"]
-    assert [(op.scope, op.repeat) for op in products] == [("keys", LAYERS)]
-
-
-def test_hoisting_does_it_in_the_first_call_only(sampler: Stage) -> None:
-    whole = whatif.program([sampler], V6E)
-    made = whatif.changed("hoist", [sampler], whole)
-    flops = LAYERS * 2 * TEXT * WIDTH * WIDTH
-    assert part(sampler, "keys", whole).cost.matmul_flops == 4 * flops
-    assert part(sampler, "keys", made).cost.matmul_flops == flops
-    assert part(sampler, "keys", made).nbytes == part(sampler, "keys", whole).nbytes // 4
-    assert part(sampler, "mix", made) == part(sampler, "mix", whole)
-    assert made.extra_bytes == LAYERS * BYTES * TEXT * WIDTH
-    weights = LAYERS * BYTES * WIDTH * WIDTH
-    assert whole.fused["step"] - made.fused["step"] == 3 * (weights - made.extra_bytes)
-
-
-def test_one_call_has_nothing_to_hoist(sampler: Stage) -> None:
-    once = Stage("once", 1, sampler.trace, sampler.profile)
-    whole = whatif.program([once], V6E)
-    assert whatif.changed("hoist", [once], whole) == whole
-
-
-@pytest.mark.parametrize(
-    ("scope", "pattern", "hit"),
-    [
-        ("double/mlp/img", "mlp", True),
-        ("double/mlp/img", "double/mlp", True),
-        ("double/mlp/img", "double/*", True),
-        ("double/mlp/img", "*/img", False),
-        ("double/mlp/img", "double/img", False),
-        ("double", "double/*", False),
-        ("double/mlp/img", "double/*/mlp", True),
-        ("double/img/mlp", "double/*/mlp", True),
-        ("double/img/0/mlp", "double/*/mlp", False),
-    ],
-)
-def test_patterns(scope: str, pattern: str, hit: bool) -> None:
-    assert whatif.matches(scope, [pattern]) is hit
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("int4:up", "there are int8, fp8, w8a16, fuse, flash, hoist"),
-        ("int8", "name scopes, as in int8:double/mlp"),
-        ("fuse:upp", "no scope is called upp"),
-        ("hoist:dit", "no scope is called dit"),
-    ],
-)
-def test_a_what_if_that_is_wrong(text: str, said: str, large: Stage) -> None:
-    with pytest.raises(UsageError, match=said):
-        whatif.changed(text, [large], whatif.program([large], V6E))
+@pytest.fixture(scope="module", name="large")
+def two_products() -> Stage:
+    return large()
 
 
 def adviser(*stages: Stage, on: chip.Chip = V6E, chips: int = 1) -> advice.Adviser:
@@ -213,7 +70,7 @@ def test_what_a_report_recommends_for_stable_audio_on_eight_chips() -> None:
     base, found = advised("sa3")
     dit = next(part for part in base.parts if part.name == "dit")
     whole = Stage("dit", dit.calls, dit.trace, folded(dit.trace))
-    scopes = {op.scope for op in whatif.unchanging(whole) if op.primitive == "dot_general"}
+    scopes = {op.scope for op in whole.unchanging() if op.primitive == "dot_general"}
     assert scopes == {"context", "time", "block/cross_qkv/to_kv", "block/local"}
     assert found["dit no fsdp within a request: ulysses"].verdict == advice.SAVES  # 1
     assert base.chosen["text"] == scenario.ALONE  # 2
@@ -230,25 +87,6 @@ def test_together_saves_less_than_the_sum_and_no_less_than_each(large: Stage) ->
     alone, both = [some.tried([text]) for text in texts], some.tried(texts)
     assert both.kind == "all"
     assert max(a.saved_s for a in alone) <= both.saved_s <= sum(a.saved_s for a in alone) * (1 + 1e-9)
-
-
-def attend(x: jax.Array) -> jax.Array:
-    with jax.named_scope("attention"):
-        with jax.named_scope("scores"):
-            scores = jax.nn.softmax(x @ x.T)
-        with jax.named_scope("values"):
-            return scores @ x
-
-
-def test_flash_attention_keeps_scores_on_the_chip() -> None:
-    stage = staged(attend, shape((M, 64), "bfloat16"), weights=None)
-    whole = whatif.program([stage], V6E)
-    made = whatif.changed("flash:attention", [stage], whole)
-    x, scores = BYTES * M * 64, BYTES * M * M
-    assert sum(p.nbytes for p in whole.parts) == 3 * x + 2 * scores  # x, scores out; scores and x in, the result out
-    assert [(p.scope, p.nbytes) for p in made.parts] == [("attention", 2 * x)]
-    assert made.parts[0].cost.matmul_flops == 2 * 2 * M * M * 64
-    assert made.floor_s(V6E) == whole.floor_s(V6E)
 
 
 def test_another_chip_more_chips_and_other_options() -> None:
@@ -279,7 +117,7 @@ def test_another_chip_more_chips_and_other_options() -> None:
 def test_a_prediction_scales_each_part_as_its_modelled_seconds(large: Stage) -> None:
     given = scenario.Source((), lambda values: ([sharding.Part(large.name, large.calls, large.trace)], 1))
     base = given.setting({}, V6E)
-    up, act, down = (part(large, name, base.program()) for name in ("up", "act", "down"))
+    up, act, down = (next(p for p in base.program().parts if p.scope == name) for name in ("up", "act", "down"))
     floor = {p.scope: p.cost.matmul_flops / BF16_PER_S or p.nbytes / HBM_PER_S for p in (up, act, down)}
     known = scenario.prediction(base, {large.name: {"up": 2 * floor["up"] / 3, "act": 0.0, "down": floor["down"] / 3,
                                                     "(compiler)": 1e-3}})  # fmt: skip
@@ -295,6 +133,30 @@ def test_a_chip_without_int8_says_so(large: Stage) -> None:
     found = {a.kind: a for a in adviser(large, on=without).advise({})}
     assert not found["int8"].holds
     assert found["int8"].costs == "no int8 matrix rate on v6e"
+
+
+def test_seconds_without_a_rate_are_no_saving(large: Stage) -> None:
+    """Work that a chip has no rate for takes no time in its seconds: that is not known, not fast."""
+    a100 = chip.load("a100")
+    assert a100.rate("matrix", "float8_e4m3fn") is None
+    tried = adviser(large, on=a100).tried(["fp8:up"])
+    assert tried.saved_s > 0 and tried.verdict == advice.NOT and "no float8_e4m3fn matrix rate" in tried.costs
+    with jax.enable_x64(True):
+        double = staged(
+            mlp, {"up": shape((K, N), "float64"), "down": shape((N, K), "float64")}, shape((M, K), "float64")
+        )
+    some = adviser(double, on=chip.load("h100")).advise({})
+    assert {a.verdict for a in some if a.kind == "chip" and a.what in ("chip v7x", "chip v6e", "chip v5p")} == {"no"}
+    lacking = adviser(double, on=V6E)
+    assert any("float64 matrix" in line for line in lacking.now.missing)
+    doc = document("mine", {}, V6E, 1, lacking.advise({}), lacking.now)
+    assert "no float64 matrix rate on v6e" in " ".join(printed(doc, "text").split())
+
+
+def test_of_two_settings_all_have_the_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "small.py").write_text(SMALL_MODEL)
+    assert main(["advise", str(tmp_path / "small.py"), "--what-if", "steps:2", "--what-if", "steps:3"]) == 0
+    assert "all of these (steps: the last, 3)" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize("form", FORMATS)

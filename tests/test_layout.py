@@ -21,7 +21,7 @@ ORDER = """
     grid chipfile chip roofline launch shape capacity scheme demand emulation publication
     option weight model training serving checkpoint header claim
     routing dimension classes local layout transfer placement plan mesh pipeline sharding
-    figure diff subject revision budget timeline dataflow schema whatif scenario
+    figure diff subject revision budget timeline dataflow schema hoist whatif scenario
     target/* partition forced measure/* installation
     evidence/* compare verdict quote shortcut finding audit advice sweep
     report/* cli/* __main__

@@ -26,7 +26,7 @@ TOLD = ("seconds of all calls (of one item of a batch), on all chips, each inner
         "floor plus its links. Savings do not add up.")  # fmt: skip
 PREDICTED = ("predicted: what the chip's compiler says of each scope on one chip, changed as its modelled seconds "
              "change; a kernel of one's own takes its modelled ones")  # fmt: skip
-HEADS = {"pays": "", "stands": "holds, and saves nothing more:", "no": "does not pay here:"}
+HEADS = {"pays": "", "stands": "holds, and saves nothing more:", "no": "does not pay here, or nobody knows:"}
 
 
 def document(
@@ -43,6 +43,7 @@ def document(
         "serial_s": now.serial,
         "floor_s": now.floor,
         "predicted_s": now.predicted,
+        "missing": list(now.missing),
         "rows": [
             {
                 "kind": a.kind, "scope": a.scope, "what": a.what, "before_s": a.before_s, "after_s": a.after_s,
@@ -70,6 +71,7 @@ def printed(doc: Document, form: str) -> str:
     now = [f"{units.text(doc['serial_s'], 's')} a kernel a scope", f"floor {units.text(doc['floor_s'], 's')}"]
     now += [f"predicted {units.text(doc['predicted_s'], 's')}"] if doc["predicted_s"] is not None else []
     out += wrapped(f"now: {', '.join(now)}")
+    out += [line for lack in doc["missing"] for line in wrapped(f"{lack}: seconds leave that work out")]
     left_out = {"scope", "what", "costs"} | (set() if doc["predicted_s"] is not None else {"predicted"})
     columns = tuple(c for c in _COLUMNS if c.key not in left_out)
     for verdict, head in HEADS.items():

@@ -196,6 +196,7 @@ ADVICE = _object(
         "chips": COUNT,
         **_each(("serial_s", "floor_s"), SECONDS),
         "predicted_s": _or_null(SECONDS),
+        "missing": _list(TEXT),
         "rows": _list(
             _object(
                 {
