@@ -10,6 +10,7 @@ import click
 
 from costtrace import model
 from costtrace.cli import compiled, permodel
+from costtrace.cli.waiting import working
 from costtrace.errors import UsageError
 from costtrace.report.output import FORMATS
 
@@ -66,7 +67,8 @@ def _run(name: str, found: model.Model, config: Any, options: dict[str, Any]) ->
     for _, file in files:
         checkpoint.read(file)  # what is wrong with it is said before the audit's seconds
     witness = compiled.parts(found, config, options["compiled"]) if options["compiled"] else None
-    made = audit.audit(found, config, claims, witness)
+    with working(f"auditing {found.name}"):
+        made = audit.audit(found, config, claims, witness)
     mapping = checkpoint.mapping_of(options["mapping"]) if options["mapping"] else {}
     for stage, file in files:
         audit.add_checkpoint(made, found, config, file, stage, mapping)

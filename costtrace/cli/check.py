@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from costtrace.cli.shared import FORMAT
+from costtrace.cli.waiting import working
 
 FAIL = 1
 
@@ -34,7 +35,8 @@ def command(files: tuple[Path, ...], program: str | None, chip: str | None, form
 
     found = []
     for text, each in budget.programs([(path, budget.load(path)) for path in files], program):
-        figures = subject.opened(text, chip or each.chip or None)
+        with working(f"tracing {text}"):
+            figures = subject.opened(text, chip or each.chip or None)
         found.append((figures, budget.checked(figures, each.limits)))
     doc = report.check_document(found)
     click.echo(report.check_printed(doc, format))

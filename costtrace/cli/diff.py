@@ -9,6 +9,7 @@ import click
 
 from costtrace.cli import trace
 from costtrace.cli.shared import FORMAT
+from costtrace.cli.waiting import working
 from costtrace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ def callback(
 
     def opened(text: str, place: revision.Place | None) -> Figures:
         if place is None or not (place.function or place.revision):
-            return subject.opened(text, chip, depth)
+            with working(f"tracing {text}"):
+                return subject.opened(text, chip, depth)
         options = subject.parsed(text)[1]
         on = options.pop("chip", None) or chip
         if options and place.function:

@@ -12,6 +12,7 @@ from costtrace.cli import argument, source
 from costtrace.cli.number import Number
 from costtrace.cli.shared import FORMAT
 from costtrace.cli.trace import bound
+from costtrace.cli.waiting import working
 from costtrace.errors import UsageError
 from costtrace.scheme import DECONSTRUCTION, SCHEMES, Handling, Scheme, changed
 
@@ -152,4 +153,5 @@ def _traced(
     from costtrace.demand import demands
     from costtrace.trace import trace
 
-    return demands(trace(fn, *args, trips=trips, weights=weights))
+    with working("tracing"):
+        return demands(trace(fn, *args, trips=trips, weights=weights))

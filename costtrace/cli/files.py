@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from costtrace import disk
+from costtrace.cli.waiting import working
 from costtrace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -88,13 +89,15 @@ def write(answers: Sequence[Answer], options: Mapping[str, Any]) -> None:
     if options["html"]:
         from costtrace.report import html
 
-        texts["html"] = html.page(answers)
+        with working(f"drawing {options['html']}"):
+            texts["html"] = html.page(answers)
     for option, text in WRITERS.items():
         if not options[option]:
             continue
         if len(answers) != 1:
             raise UsageError(f"--{option} holds one configuration on one chip, not {len(answers)}: ask for each alone")
-        texts[option] = text(answers[0], options)
+        with working(f"drawing {options[option]}"):
+            texts[option] = text(answers[0], options)
     save({option: options[option] for option in texts}, texts)
 
 

@@ -16,7 +16,7 @@ from costtrace import model, roofline, serving
 from costtrace.chip import Chip
 from costtrace.cli import advise, compiled, files, sharded, strategies
 from costtrace.cli.shared import OPTIONS, Run, show
-from costtrace.cli.waiting import working
+from costtrace.cli.waiting import stepped, working
 from costtrace.core import Note
 from costtrace.errors import UsageError
 from costtrace.option import flag
@@ -119,12 +119,14 @@ def _product(values: dict[str, str | None]) -> Iterator[dict[str, str | None]]:
 def _run(found: model.Model, config: Any, strict: bool) -> Run:
     stages = found.stages(config)
     profiles, bound = [], []
-    for stage in stages:
-        fn, args = model.bind(stage)
-        bound.append((fn, args))
-        made = profile(fn, *args, weights=0, strict=strict)
-        made.notes += [Note(kind, "", text) for kind, text in stage.notes]
-        profiles.append((stage.name, stage.calls, made))
+    with stepped() as told:
+        for stage in stages:
+            told(f"tracing {found.name}: {stage.name} ...")
+            fn, args = model.bind(stage)
+            bound.append((fn, args))
+            made = profile(fn, *args, weights=0, strict=strict)
+            made.notes += [Note(kind, "", text) for kind, text in stage.notes]
+            profiles.append((stage.name, stage.calls, made))
 
     def programs(platform: str) -> list[Program]:
         from costtrace.target.program import lowered

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from costtrace import chip
+from costtrace.cli.waiting import working
 from costtrace.errors import UnknownCostError, UsageError
 from costtrace.report import table
 
@@ -62,7 +63,9 @@ def of_model(name: str, found: Model, configs: Iterable[Any], optimizer: str | N
             if optimizer:
                 step = training.step(fn, args, optimizer)
                 fn, args, jit = step.fn, step.args, step.jit
-            parts.append(sharding.Part(stage.name, 1 if jit else stage.calls, trace(fn, *args, jit=jit, weights=0)))
+            with working(f"tracing {found.name}: {stage.name}"):
+                made = trace(fn, *args, jit=jit, weights=0)
+            parts.append(sharding.Part(stage.name, 1 if jit else stage.calls, made))
         yield found.shown(config), parts, quote.said(claims, config, {part.name: part.calls for part in parts})
 
 
@@ -109,7 +112,8 @@ def show(name: str, programs: Programs, options: Mapping[str, Any]) -> list[dict
         for on in chips:
             placed: list[Placed] = []
             for n in sizes:
-                placed += sharding.ranked(sharding.placed(each, parts, on, n, given) for each in names)
+                with working(f"{name} on {n} x {on.name}"):
+                    placed += sharding.ranked(sharding.placed(each, parts, on, n, given) for each in names)
             if options["strict"]:
                 rated(text for p in placed for text in p.missing)
             if options["explain"]:

@@ -13,6 +13,7 @@ from costtrace.cli import argument, compiled, files, sharded, source, strategies
 from costtrace.cli.argument import Array
 from costtrace.cli.number import Number
 from costtrace.cli.shared import OPTIONS, Run, show
+from costtrace.cli.waiting import working
 from costtrace.core import MODELLED, Note
 from costtrace.errors import UsageError
 
@@ -92,7 +93,8 @@ def callback(
         else:
             strategies.show(whole.name, parts, options)
         return
-    made = profile(fn, *args, jit=jit, trips=loops, weights=where, strict=options["strict"])
+    with working(f"tracing {target}"):
+        made = profile(fn, *args, jit=jit, trips=loops, weights=where, strict=options["strict"])
     made.notes.extend(notes)
     if any(note.kind == "dense" for note in notes):
         made.status = worst((made.status, MODELLED))

@@ -6,10 +6,12 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
-from costtrace.target.worker import Progress
+if TYPE_CHECKING:
+    from costtrace.target.worker import Progress
 
 EVERY_S = 0.2
 LINE_EVERY_S = 10.0
