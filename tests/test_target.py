@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from costtrace import chip, disk, units
-from costtrace.errors import CosttraceError, UsageError
+from costtrace.errors import UsageError
 from costtrace.target import cache, gpu, setup, tpu, worker
 
 OK = """
@@ -328,46 +328,3 @@ def test_what_there_is_no_target_for(ask: Any, message: str) -> None:
 
 def test_gpu_topologies() -> None:
     assert [gpu.topology(s) for s in (None, "8", "2x8")] == ["1x1x1", "1x1x8", "1x2x8"]
-
-
-# Setting up -----------------------------------------------------------------------------------------------------------
-
-
-def made(kind: str, version: str | None = None) -> Path:
-    at = setup.place(kind, version)
-    setup.interpreter(at).parent.mkdir(parents=True)
-    setup.interpreter(at).write_text("")
-    (at / setup.MARK).write_text(json.dumps({"versions": {"jax": version or setup.jax_version(), "libtpu": "0.0"}}))
-    return at
-
-
-def test_without_a_compiler_one_line_says_what_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(cache.FOLDER, str(tmp_path))
-    monkeypatch.setattr(setup, "installed", lambda module: False)
-    with pytest.raises(UsageError, match=r"^no TPU compiler: run costtrace setup tpu$"):
-        setup.python("tpu")
-    made("tpu", "0.1.2")
-    with pytest.raises(UsageError, match=r"there is one for jax 0\.1\.2, yours is .*: run costtrace setup tpu"):
-        setup.python("tpu")
-    at = made("tpu")
-    assert setup.python("tpu") == str(setup.interpreter(at)) and setup.versions("tpu")["libtpu"] == "0.0"
-    (at / setup.MARK).unlink()  # half made
-    with pytest.raises(UsageError):
-        setup.python("tpu")
-
-
-def test_the_users_own_environment_serves_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(cache.FOLDER, str(tmp_path))
-    monkeypatch.setattr(setup, "installed", lambda module: module == "libtpu")
-    assert setup.python("tpu") == sys.executable
-
-
-def test_a_setup_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(cache.FOLDER, str(tmp_path))
-    script = [sys.executable, "-c", "print('Collecting x'); print('no such package'); raise SystemExit(1)"]
-    steps = setup._step
-    monkeypatch.setattr(setup, "_step", lambda command, what, say: steps(script, what, say))
-    said: list[str] = []
-    with pytest.raises(CosttraceError, match=r"failed: no such package: check the network"):
-        setup.make("tpu", said.append)
-    assert not setup.place("tpu").exists() and any("Collecting x" in line for line in said)

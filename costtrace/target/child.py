@@ -70,6 +70,9 @@ def compiled(request: dict[str, Any], folder: Path) -> dict[str, Any]:
 
     if jax.__version__ != request["jax"]:
         raise Refused("version", ValueError(f"it has jax {jax.__version__}, the program is of jax {request['jax']}"))
+    for name, version in request["versions"].items():  # somebody may have changed it since it was made
+        if (has := versions((name,)).get(name, "none")) != version:
+            raise Refused("version", ValueError(f"it has {name} {has}, and was made with {version}"))
     exported = export.deserialize(bytearray((folder / "program.bin").read_bytes()))
     found = devices(request)
     if len(found) < exported.nr_devices:
@@ -138,9 +141,9 @@ def memory(program: Any, dump: Path) -> dict[str, int]:
     return {}
 
 
-def versions() -> dict[str, str]:
+def versions(packages: tuple[str, ...] = PACKAGES) -> dict[str, str]:
     out = {}
-    for name in PACKAGES:
+    for name in packages:
         try:
             out[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

@@ -150,7 +150,7 @@ def _request(q: Question, fields: dict[str, Any]) -> worker.Request:
         q.label or f"{q.program.name} for {q.chip.name}",
         setup.python(q.chip.kind),
         q.program.artifact,
-        {**fields, "jax": setup.jax_version()},
+        {**fields, "jax": setup.jax_version(), "versions": setup.versions(q.chip.kind)},
         environment,
         q.chip.kind,
     )

@@ -7,6 +7,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -36,6 +37,8 @@ class Kind:
     """Packages under a licence of their own that let the compiler finish; without them its dump is read."""
 
 
+PIN = re.compile(r"libtpu==([\d.]+?)(?:\.\*)?;")
+"""What a jax says of the libtpu it was made for."""
 KINDS = {
     "tpu": Kind(("jax[tpu]=={jax}", "flatbuffers"), "libtpu", "TPU"),
     "gpu": Kind(("jax=={jax}", "jaxlib=={jax}", "jax-cuda13-pjrt=={jax}", "flatbuffers"), "jax_plugins.xla_cuda13",
@@ -71,10 +74,23 @@ def python(kind: str) -> str:
             raise UsageError(f"{at} is not used, {e.strerror}: set {cache.FOLDER} to a folder of yours") from None
         return str(interpreter(at))
     if installed(KINDS[kind].module):
+        _fitting(kind)
         return sys.executable
     others = sorted(p.name.split("-jax")[1].split("-py")[0] for p in at.parent.glob(f"{kind}-jax*") if whole(p))
     had = f" (there is one for jax {', '.join(others)}, yours is {jax_version()})" if others else ""
     raise UsageError(f"no {KINDS[kind].chip} compiler{had}: run costtrace setup {kind}")
+
+
+def _fitting(kind: str) -> None:
+    """Raises UsageError where the compiler beside the user's jax is not the one that this jax asks for."""
+    name, wanted = "jax-cuda13-pjrt", jax_version()
+    if kind == "tpu":
+        lines = [PIN.match(line) for line in metadata.requires("jax") or ()]
+        name, wanted = "libtpu", next((line[1] for line in lines if line), "")
+    with contextlib.suppress(metadata.PackageNotFoundError):  # installed in some other way
+        if not f"{metadata.version(name)}.".startswith(wanted and f"{wanted}."):
+            raise UsageError(f"{name} {metadata.version(name)} is not the one of jax {jax_version()} ({wanted}): "
+                             f"install that {name}, or run costtrace setup {kind}")  # fmt: skip
 
 
 def whole(at: Path) -> bool:
