@@ -18,6 +18,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,8 @@ class Bound:
 def bound(quantity: str, given: Any, default: str) -> Bound:
     """ "<= 3 GB", "3 GB" (with the sign `default`) or a number in the base unit. Raises UsageError."""
     unit = figure.quantity_of(quantity).unit
-    if isinstance(given, int | float) and not isinstance(given, bool):
+    if isinstance(given, Real) and not isinstance(given, bool):  # numpy's numbers are too
+        given = int(given) if isinstance(given, Integral) else float(given)
         if not 0 <= given < math.inf:
             raise UsageError(f"{quantity} = {given}: a limit is a finite number, 0 or more")
         return Bound(default, given)

@@ -99,8 +99,12 @@ class Walk:
             key = (id(at), id(s), phase)
             if key not in self.frames:
                 self.keep.append(s)
-                self.frames[key] = self.child(at, "scope", s.name, phase=phase)
-                self.marks[id(self.frames[key])] = id(s)
+                inner = at
+                for name in filter(None, s.name.split("/")):  # "layer/mlp" is mlp in layer, as two scopes are
+                    inner = self.child(inner, "scope", name, phase=phase)
+                self.frames[key] = inner
+                if inner is not at:
+                    self.marks[id(inner)] = id(s)
             at = self.frames[key]
         return at, phase
 

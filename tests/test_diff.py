@@ -11,6 +11,7 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from costtrace import budget, chip, diff, figure, subject
@@ -234,6 +235,12 @@ def test_an_unknown_price_is_no_pass() -> None:
 def test_assert_cost_gives_the_profile() -> None:
     made = assert_cost(mlp, *ARGS, scope="down", flops=FLOPS, bytes_fused="<= 1 MB", floor_s="1 ms")
     assert made.total.matmul_flops == 2 * FLOPS
+
+
+def test_assert_cost_takes_numpys_numbers() -> None:
+    assert_cost(mlp, *ARGS, scope="down", matmul_flops=np.prod(np.array([2, M, K, N])), floor_s=">= 0 s")
+    with pytest.raises(AssertionError, match="down: matmul_flops is "):
+        assert_cost(mlp, *ARGS, scope="down", matmul_flops=np.float64(FLOPS + 1))
 
 
 def test_assert_cost_names_the_scope_and_both_numbers() -> None:

@@ -140,6 +140,14 @@ def test_collapsed_stacks_are_lines_of_frames_and_a_number(stages: Any, weight: 
         assert sum(int(line.rpartition(" ")[2]) for line in lines) == sums[weight]
     else:
         assert any(line.startswith("mine;run;layer;(own) ") for line in lines)
+        seconds = 4 * timeline.timeline(stages[0][2], V6E)[-1].end_s
+        assert sum(int(line.rpartition(" ")[2]) for line in lines) == round(1e12 * seconds)
+    many = [("run", 1, stages[0][2])] * 1000  # a large sum of small parts is the sum all the same
+    huge = [("run", 10**15 + 1, stages[0][2])]
+    for some in (many, huge):
+        total = sum(int(line.rpartition(" ")[2]) for line in flame.collapsed("mine", some, V6E, weight).splitlines())
+        wanted = sum(w for _, w in flame.WEIGHTS[weight][2](some, V6E))
+        assert total == (wanted if weight in sums else pytest.approx(1e12 * wanted, rel=1e-12, abs=1))
 
 
 # The graph

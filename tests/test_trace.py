@@ -241,3 +241,25 @@ def test_a_failing_function_is_one_line_with_its_place() -> None:
     text = str(e.value)
     assert text.startswith("wrong failed while jax traced it: TypeError: dot_general requires contracting dimensions")
     assert "test_trace.py:" in text and "\n" not in text
+
+
+@pytest.mark.parametrize("of", [lambda f: f, lambda f: jax.grad(lambda x: jax.checkpoint(f)(x).sum())])
+def test_a_scope_whose_name_has_slashes_is_scopes_in_scopes(of: Callable[..., Any]) -> None:
+    """named_scope("layer/mlp") is what named_scope("layer"), named_scope("mlp") is, in every row and cut."""
+
+    def in_one(x: Any) -> Any:
+        with jax.named_scope("layer/mlp"):
+            x = jnp.sin(square(x))
+        with jax.named_scope("/head/"):
+            return square(x)
+
+    def in_two(x: Any) -> Any:
+        with jax.named_scope("layer"), jax.named_scope("mlp"):
+            x = jnp.sin(square(x))
+        with jax.named_scope("head"):
+            return square(x)
+
+    one, two = (costtrace.profile(of(fn), X) for fn in (in_one, in_two))
+    assert one.scopes() == two.scopes() and one.total == two.total
+    assert set(one.scopes()) == {"layer", "layer/mlp", "head"}
+    assert one.scopes()["layer"].bytes_fused == one.scopes()["layer/mlp"].bytes_fused >= 2 * 4 * X.size

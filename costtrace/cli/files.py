@@ -22,7 +22,7 @@ OPTIONS: tuple[click.Option, ...] = (
     click.Option(["--speedscope"], metavar="FILE", help="Flame graphs of time, FLOPs and bytes, for speedscope.app."),
     click.Option(["--collapsed"], metavar="FILE", help="Stacks for flame graph tools, weighed by --stack-by."),
     click.Option(["--stack-by"], type=click.Choice(WEIGHTS), default="time", show_default=True,
-                 help="What --collapsed weighs stacks by."),
+                 help="What --collapsed weighs stacks by; time in picoseconds."),
     click.Option(["--timeline"], metavar="FILE", help="The modelled timeline, a track a unit, for ui.perfetto.dev."),
     click.Option(["--graph"], metavar="FILE", help="Scopes and the bytes between them, as DOT for Graphviz."),
 )  # fmt: skip

@@ -79,13 +79,21 @@ def speedscope(name: str, stages: Stages, chip: Chip) -> str:
 
 
 def collapsed(name: str, stages: Stages, chip: Chip, weight: str) -> str:
-    """One stack a line with a whole number: nanoseconds, FLOPs or bytes. Equal stacks are one line."""
+    """One stack a line with a whole number: picoseconds, FLOPs or bytes. Equal stacks are one line; what rounding takes
+    from one the next has, so that the lines add up to the whole."""
     sums: dict[Stack, float] = {}
     for stack, n in WEIGHTS[weight][2](stages, chip):
         sums[stack] = sums.get(stack, 0) + n
-    scale = 10 ** -PREFIXES["n"] if weight == "time" else 1
-    lines = [f"{';'.join(map(_frame, (name, *stack)))} {round(n * scale)}" for stack, n in sums.items()]
-    return "\n".join(line for line in lines if not line.endswith(" 0")) + "\n"
+    scale = 10 ** (PREFIXES["k"] - PREFIXES["n"]) if weight == "time" else 1
+    lines: list[str] = []
+    until: float = 0
+    told = 0
+    for stack, n in sums.items():
+        until += n * scale
+        whole = round(until) - told
+        told += whole
+        lines += [f"{';'.join(map(_frame, (name, *stack)))} {whole}"] if whole else []
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _frame(name: str) -> str:
