@@ -125,6 +125,8 @@ def compilers() -> Iterator[dict[str, Any]]:
         there = at is not None and setup.whole(at)
         own = setup.installed(about.module)
         found = OK if there or own else "half made" if at is not None and at.exists() else MISSING
+        if own and not there and setup.misfit(kind):
+            found = "not this jax's"
         yield {
             "name": f"{about.chip} compiler", "state": found,
             "place": str(at) if there else sys.executable if own else None,

@@ -13,6 +13,7 @@ import pytest
 from jax import export
 
 from costtrace.errors import CosttraceError, UsageError
+from costtrace.installation import compilers
 from costtrace.target import cache, child, setup
 
 
@@ -56,6 +57,7 @@ def test_a_compiler_of_another_version_beside_jax(
     ours, fits = real("jax"), real("jax") if kind == "gpu" else r"0\.0\.\d+"
     with pytest.raises(UsageError, match=rf"^{package} 0\.0\.1 is not the one of jax {ours} \({fits}\): install that"):
         setup.python(kind)
+    assert {row["name"]: row["state"] for row in compilers()}[f"{kind.upper()} compiler"] == "not this jax's"
     (wanted,) = [ours] if kind == "gpu" else [m[1] + ".7" for m in map(setup.PIN.match, metadata.requires("jax")) if m]
     found[package] = wanted
     assert setup.python(kind) == sys.executable

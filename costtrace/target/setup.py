@@ -74,23 +74,24 @@ def python(kind: str) -> str:
             raise UsageError(f"{at} is not used, {e.strerror}: set {cache.FOLDER} to a folder of yours") from None
         return str(interpreter(at))
     if installed(KINDS[kind].module):
-        _fitting(kind)
+        if other := misfit(kind):
+            raise UsageError(f"{other}: install that one, or run costtrace setup {kind}")
         return sys.executable
     others = sorted(p.name.split("-jax")[1].split("-py")[0] for p in at.parent.glob(f"{kind}-jax*") if whole(p))
     had = f" (there is one for jax {', '.join(others)}, yours is {jax_version()})" if others else ""
     raise UsageError(f"no {KINDS[kind].chip} compiler{had}: run costtrace setup {kind}")
 
 
-def _fitting(kind: str) -> None:
-    """Raises UsageError where the compiler beside the user's jax is not the one that this jax asks for."""
+def misfit(kind: str) -> str:
+    """How the compiler beside the user's jax is not the one that this jax asks for; '' where it is."""
     name, wanted = "jax-cuda13-pjrt", jax_version()
     if kind == "tpu":
         lines = [PIN.match(line) for line in metadata.requires("jax") or ()]
         name, wanted = "libtpu", next((line[1] for line in lines if line), "")
     with contextlib.suppress(metadata.PackageNotFoundError):  # installed in some other way
         if not f"{metadata.version(name)}.".startswith(wanted and f"{wanted}."):
-            raise UsageError(f"{name} {metadata.version(name)} is not the one of jax {jax_version()} ({wanted}): "
-                             f"install that {name}, or run costtrace setup {kind}")  # fmt: skip
+            return f"{name} {metadata.version(name)} is not the one of jax {jax_version()} ({wanted})"
+    return ""
 
 
 def whole(at: Path) -> bool:
