@@ -68,9 +68,9 @@ def checked_out(place: Place) -> Iterator[Tree]:
         raise UsageError(f"{said}: a revision needs git, which is not on PATH: install it")
     file = Path(place.file).parent.resolve() / Path(place.file).name
     folder = next(each for each in file.parents if each.is_dir())  # its own may be gone since
-    top, _ = _ran(git, folder, "rev-parse", "--show-toplevel")
-    if not top:
-        raise UsageError(f"{said}: {folder} is in no git repository: leave @{place.revision} out")
+    top, failed = _ran(git, folder, "rev-parse", "--show-toplevel")
+    if failed:
+        raise UsageError(f"{said}: {folder} is in no git repository ({failed}): leave @{place.revision} out")
     root = Path(top).resolve()
     commit, _ = _ran(git, root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{place.revision}^{{commit}}")
     if not commit:
@@ -95,5 +95,5 @@ def _ran(git: str, folder: Path, *words: str, env: dict[str, str] | None = None)
     kept = {key: value for key, value in os.environ.items() if key not in _LOCAL}
     done = subprocess.run([git, "-C", str(folder), *words], env={**kept, **(env or {})},
                           capture_output=True, text=True, check=False)  # fmt: skip
-    last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-    return (done.stdout.strip(), "") if not done.returncode else ("", last)
+    first = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[0].removeprefix("fatal: ")
+    return (done.stdout.strip(), "") if not done.returncode else ("", first)

@@ -14,7 +14,7 @@ import pytest
 from documented import committed
 
 from costtrace import revision
-from costtrace.cli import main
+from costtrace.cli import apart, main
 from costtrace.errors import UsageError
 from costtrace.revision import Place
 
@@ -111,7 +111,7 @@ def test_what_git_sets_for_a_hook_changes_nothing(repository: Path, monkeypatch:
         ("model.py", "main:nets", "no revision 'main:nets' in "),
         ("modle.py", "main", "modle.py@main: no file nets/modle.py at "),
         ("../nets", "main", "no file nets at "),
-        ("../../alone.py", "main", "is in no git repository: leave @main out"),
+        ("../../alone.py", "main", "is in no git repository (not a git repository"),
     ],
 )
 def test_what_is_not_there_is_said_in_one_line(repository: Path, file: str, name: str, said: str) -> None:
@@ -138,6 +138,17 @@ def test_a_function_against_its_revision(repository: Path, capsys: pytest.Captur
     ]
     assert (doc["before"]["title"], doc["after"]["title"]) == ("model.py:mlp@main", "model.py:mlp")
     assert err == "" and not any(Path(tempfile.gettempdir()).iterdir())
+
+
+def test_an_environment_in_the_repository_is_none_of_its_files(repository: Path) -> None:
+    """Nor is another repository in it, as under a home folder that is one."""
+    for name in ("nets", ".venv/lib/python3.11/site-packages", "other/src", "nets/new"):
+        (repository / name).mkdir(parents=True, exist_ok=True)
+    with revision.checked_out(Place("model.py", "", "main")) as tree:
+        own = [apart._of(tree, str(repository / name)) for name in ("", "nets", "nets/model.py", "nets/new.py")]
+        others = [apart._of(tree, str(repository / name)) for name in (".venv/lib/python3.11", "other/src", "nets/new")]
+        assert own == [True] * 4 and others == [False] * 3
+        assert not any(apart._of(tree, text) for text in ("", json.__file__, str(tree.at / "nets")))
 
 
 @pytest.mark.slow
@@ -172,7 +183,7 @@ def test_what_a_side_says_is_one_line(
     assert tempfile.gettempdir() not in err
 
 
-def apart(place: str, folder: Path, *path: Path) -> subprocess.CompletedProcess[str]:
+def diffed(place: str, folder: Path, *path: Path) -> subprocess.CompletedProcess[str]:
     """costtrace diff of a place in a process whose PYTHONPATH has some folders more."""
     argv = [sys.executable, "-m", "costtrace", "diff", place, "--args", "shapes", "--by", "flops"]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (Path(__file__).parent.parent, *path)))}
@@ -193,7 +204,7 @@ def package(repository: Path) -> Path:
 
 @pytest.mark.slow
 def test_a_package_on_the_path_is_that_of_the_revision(package: Path) -> None:
-    done = apart("run.py:mlp@main", package / "bench", package)
+    done = diffed("run.py:mlp@main", package / "bench", package)
     assert done.returncode == 0 and "+200.0 %" in done.stdout, done.stderr
 
 
@@ -202,7 +213,7 @@ def test_an_installed_package_that_is_not_of_the_revision_is_told(package: Path,
     hook = tmp_path / "hook"
     hook.mkdir()
     (hook / "sitecustomize.py").write_text(FINDER.format(place=str(package / "nets" / "__init__.py")))
-    done = apart("run.py:mlp@main", package / "bench", hook)
+    done = diffed("run.py:mlp@main", package / "bench", hook)
     assert (done.returncode, done.stdout) == (2, "")
     assert "it imports nets as it is on disk" in done.stderr and done.stderr.count("\n") == 1
 

@@ -88,7 +88,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _of(tree: Tree, text: str) -> bool:
-    """True for a path among the repository's own files as they are on disk, no environment that lies there."""
+    """True for a file or folder of the repository as it is on disk, in a folder that the revision has too: not for an
+    environment or another repository that lies in it."""
     path = Path(text).resolve()
-    mine = bool(text) and path.is_relative_to(tree.root) and not path.is_relative_to(tree.at)
-    return mine and not path.is_relative_to(Path(sys.prefix).resolve()) and "site-packages" not in path.parts
+    folder = path if path.is_dir() else path.parent
+    mine = bool(text) and folder.is_relative_to(tree.root) and not folder.is_relative_to(tree.at)
+    return mine and tree.there(folder).is_dir()
