@@ -64,9 +64,16 @@ class On:
         return None if cost is None or self.datasheet is None else roofline.floor_s(cost, self.datasheet)
 
     def at_rates(self, cost: Cost | None, nbytes: int | None) -> roofline.Times | None:
-        if cost is None or self.rates is None or nbytes is None:
+        if cost is None or self.rates is None or nbytes is None or (nbytes and self.rates.hbm_bytes_per_s is None):
             return None
         return roofline.times(cost, self.rates, nbytes, efficiency=self.shares)
+
+    def missing(self, cost: Cost) -> Iterator[str]:
+        """A line for each rate that a chip lacks for this work: its seconds leave that out."""
+        for chip in (self.datasheet, self.rates):
+            if chip is not None:
+                yield from (f"{line}: floors leave that work out"
+                            for line in roofline.times(cost, chip, cost.bytes_fused).missing)  # fmt: skip
 
     @property
     def bytes_per_s(self) -> float | None:
@@ -183,6 +190,8 @@ def compared(subjects: Sequence[Subject], recordings: Sequence[Recording], on: O
             out.notes += [note for note in aware[subject.job.name].notes if note not in out.notes]
         for (stage, scope), timings in each.items():
             if stage == subject.job.name:
+                if (cost := subject.cost(scope)) is not None:
+                    out.notes += [note for note in dict.fromkeys(on.missing(cost)) if note not in out.notes]
                 out.rows.append(_row(subject, scope, timings, on, aware.get(stage)))
     return out
 

@@ -41,12 +41,14 @@ class Coverage:
 
     ops: dict[str, int]
     shares: dict[str, float | None]
+    flops: bool = True
+    """False where there are none: then there are no shares of them to tell."""
 
     def __str__(self) -> str:
         if not self.ops[MODELLED] and not self.ops[UNKNOWN]:
             return f"counted: all {self.ops[EXACT]:,} ops exactly"
         parts = [
-            f"{n:,} {WORDS[status]}" + (f" ({100 * share:.1f} % of FLOPs)" if share is not None else "")
+            f"{n:,} {WORDS[status]}" + (f" ({100 * share:.1f} % of FLOPs)" if share is not None and self.flops else "")
             for status, n in self.ops.items()
             if n
             for share in (self.shares[status],)
@@ -74,5 +76,5 @@ def coverage(stages: Iterable[tuple[int, str, Iterable[Group]]]) -> Coverage:
 
 
 def said(doc: Mapping[str, Any]) -> str:
-    """The line of a document that has `ops` and `coverage`."""
-    return str(Coverage(doc["ops"], doc["coverage"]))
+    """The line of a document that has `ops` and `coverage`, and mostly `total`."""
+    return str(Coverage(doc["ops"], doc["coverage"], doc.get("total", {}).get("flops") != 0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -110,7 +111,8 @@ def test_scope_and_seconds_in_csv_and_json(tmp_path: Path) -> None:
             [{"stage": "toy", "scope": "", "seconds": 0.5}, {"stage": "toy", "scope": "block/up", "seconds": 0.25}]
         )
     )
-    for name in ("a.csv", "a.json"):
+    (tmp_path / "excel.csv").write_text((tmp_path / "a.csv").read_text().replace("\n", "\r\n"), encoding="utf-8-sig")
+    for name in ("a.csv", "a.json", "excel.csv"):
         found = recording.read(tmp_path / name)
         assert found is not None and found.rows == rows
 
@@ -323,3 +325,19 @@ def test_compare_reads_what_measure_wrote(tmp_path: Path, capsys: pytest.Capture
     assert cli.main(["compare", "klein", "--measured", str(tmp_path / "m.json")]) == 2
     assert "was measured with res 256x256, scale 0.125" in capsys.readouterr().err
     assert cli.main([*words, "--compiled", "--datasheet", "nochip"]) == 2
+
+
+def test_a_floor_without_a_rate_says_what_it_leaves_out() -> None:
+    def product(x: jax.Array) -> jax.Array:
+        return x @ x
+
+    with jax.enable_x64(True):
+        jobs = job.of_function(product, (jax.ShapeDtypeStruct((64, 64), "float64"),))
+    subjects, some = [compare.Subject(each) for each in jobs], [Recording("mine", [Timed("product", "", 1e-3)])]
+    v6e = chip.load("v6e")
+    found = compare.compared(subjects, some, compare.On.of(v6e))
+    assert any(note.startswith("no float64 matrix rate on v6e") for note in found.notes)
+    assert not compare.compared(subjects, some, compare.On.of(chip.load("h100"))).notes
+    bare = dataclasses.replace(v6e, numbers={k: n for k, n in v6e.numbers.items() if k != "hbm.bandwidth"})
+    (row,) = compare.compared(subjects, some, compare.On.of(bare)).rows
+    assert row.floor_s is None and row.floor_measured_rates_s is None and row.ratio is None

@@ -170,3 +170,5 @@ def test_without_a_price_no_share_is_known_and_without_flops_stages_are_counted(
     assert set(blind.shares.values()) == {None}
     moves = coverage([(1, EXACT, [(EXACT, 3, Cost())]), (1, MODELLED, [])])
     assert moves.shares == {EXACT: 0.5, MODELLED: 0.5, UNKNOWN: 0.0}
+    sorts = coverage([(1, MODELLED, [(EXACT, 1, Cost()), (MODELLED, 1, Cost(integer_ops=9))])])
+    assert said({**sorts.to_dict(), "total": {"flops": 0}}) == "counted: 1 exactly, 1 modelled of 2 ops"

@@ -246,7 +246,19 @@ def test_every_column_says_what_it_is(text: str) -> None:
     heads = [a["title"] or "" for tag, a in Page(text).tags if tag == "button" and "title" in a]
     assert heads[0].startswith("a named scope [D] ") and "bytes with every primitive a kernel [D] " in " ".join(heads)
     assert set(html.WORDS) >= {field.column.key for field in map(FIELDS.get, VIEWS["scope"].fields) if field}
-    assert "bound where fused/scoped/unfused bytes differ: " in text and "V vector" in text
+
+    def attend(x: jax.Array) -> jax.Array:  # scores between two scopes: more bytes than the two as one kernel move
+        with jax.named_scope("attention"):
+            with jax.named_scope("scores"):
+                scores = x @ x.T
+            with jax.named_scope("values"):
+                x = scores @ x
+        with jax.named_scope("after"):
+            return x + 1
+
+    made = profile(attend, jax.ShapeDtypeStruct((4096, 64), "bfloat16"))
+    split = html.page([Answer("mine", {}, [("run", 1, made)], {"run": 1}, chip.load("v6e"))])
+    assert "bound where fused/scoped/unfused bytes differ: " in split and "C compute" in split
 
 
 def test_one_answer_needs_no_picker(text: str) -> None:
@@ -299,3 +311,13 @@ def test_ten_thousand_rows_load_in_three_seconds(opened: Any) -> None:
     assert rows.evaluate_all(seen) == list(range(10_000, 10_000 - html.ROWS, -1))
     page.locator("button.all").click()
     assert len(rows.evaluate_all(seen)) == 10_000
+
+
+def test_figures_of_a_program_that_is_partly_unknown_say_so() -> None:
+    def search(x: jax.Array) -> jax.Array:
+        return jax.lax.while_loop(lambda c: c.sum() < 3, lambda c: c @ c, x)
+
+    made = profile(search, jax.ShapeDtypeStruct((8, 8), "float32"))
+    text = html.page([Answer("mine", {}, [("search", 1, made)], {"search": 1}, chip.load("v6e"))])
+    assert "1.15 kFLOP ?</b>work" in text  # 2 x 8 x 8 x 8, and the sum's 63 before each trip and after
+    assert "<span>search ? x1: " in text

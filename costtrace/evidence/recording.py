@@ -60,7 +60,7 @@ def read(path: Path, model: str | None = None, chip: str | None = None) -> Recor
     if path.is_dir() or path.name.endswith(".xplane.pb"):
         return None
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # spreadsheets begin a CSV with a mark
     except OSError as e:
         raise UsageError(f"{path}: {e.strerror}: give {FORMS}") from None
     except UnicodeDecodeError:

@@ -23,7 +23,7 @@ from costtrace.report.document import Answer, Document, Grouping, document
 from costtrace.report.page import SCRIPT, STYLE
 from costtrace.report.table import Column, Table, shown
 from costtrace.report.text import NOT_MODELLED, TAGS, written
-from costtrace.report.views import INITIALS, fields, rows
+from costtrace.report.views import INITIALS, MARKS, fields, rows
 from costtrace.roofline import TERMS
 from costtrace.timeline import OWN, Leaf, leaves
 from costtrace.version import __version__
@@ -93,8 +93,8 @@ def plot(each: Answer, kind: str) -> bytes:
     doc = _document(each)
     made = _roofline(doc, _points(doc), each.chip)
     if made is None:
-        raise UsageError(f"--plot: {each.name} on {each.chip.name} has no roofline: no part with FLOPs, or no rate in "
-                         "the chip file")  # fmt: skip
+        raise UsageError(f"--plot: {each.name} on {each.chip.name} has no roofline: no matrix products, no part with "
+                         "FLOPs and bytes, or no rate in the chip file")  # fmt: skip
     return made.file(kind, _called(doc))
 
 
@@ -151,6 +151,7 @@ def _figures(doc: Document, chip: Chip) -> Iterator[str]:
     peak = max((stage["peak_bytes"] for stage in doc["stages"]), default=0)
     fit = capacity.hbm(peak, chip)
     room = "" if fit is None else (" fits" if fit.fits else " does not fit") + f" in {fit.capacity.text}"
+    mark = MARKS.get(doc["status"], "")
     some = [("floor, all calls", units.text(doc["floor_s"], "s")),
             ("a kernel a scope", units.text(doc["pessimistic_s"], "s")),
             ("work", units.text(doc["total"]["flops"], "FLOP")),
@@ -159,7 +160,7 @@ def _figures(doc: Document, chip: Chip) -> Iterator[str]:
     if doc.get("compiled_s") is not None:
         some.insert(1, ("predicted by its compiler", units.text(doc["compiled_s"], "s")))
     yield '<div class="figures">'
-    yield from (f"<div><b>{escape(value)}</b>{escape(words)}</div>" for words, value in some)
+    yield from (f"<div><b>{escape(value + mark)}</b>{escape(words)}</div>" for words, value in some)
     yield "</div>"
 
 
@@ -208,7 +209,8 @@ def _table(doc: Document, each: Answer) -> Iterator[str]:
     at = 0
     for stage, some in parts:
         measured = each.measured.get(stage["name"])
-        words = (f"{stage['name']} x{stage['calls']}: {stage['parameters']:,} parameters, floor "
+        name = f"{stage['name']}{MARKS.get(stage['status'], '')} x{stage['calls']}"
+        words = (f"{name}: {stage['parameters']:,} parameters, floor "
                  f"{units.text(stage['floor_s'], 's')}, peak {units.text(stage['peak_bytes'], 'B')}"
                  + (f", predicted {units.text(stage['compiled_s'], 's')}" if "compiled_s" in stage else "")
                  )  # fmt: skip

@@ -6,11 +6,11 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from costtrace.core import MODELLED, UNKNOWN
 from costtrace.report import table
 from costtrace.report.document import Document, preamble
 from costtrace.report.table import Column, Table
 from costtrace.report.text import wrapped
+from costtrace.report.views import MARKS
 
 _COLUMNS = (
     Column("chip", "chip"), Column("chips", "chips"), Column("strategy", "strategy"),
@@ -18,7 +18,6 @@ _COLUMNS = (
     Column("pessimistic_s", "pessim.", "s"), Column("predicted_s", "predicted", "s"), Column("usd", "USD per 1000"),
     Column("error", ""),
 )  # fmt: skip
-MARKS = {UNKNOWN: " ?", MODELLED: " ~"}
 TOLD = (
     "peak over the chip's memory: !; modelled: ~; partly unknown, a lower bound: ?; pessim.: each innermost scope a "
     "kernel; chips over 1: the best strategy, figures of one chip, floor with all collectives overlapped, pessim. with "
