@@ -15,6 +15,7 @@ from costtrace import roofline, units, whatif
 from costtrace.chip import Chip
 from costtrace.errors import UsageError
 from costtrace.evidence.measured import Measurement
+from costtrace.grouping import alike
 from costtrace.scenario import ALONE, Prediction, Seconds, Setting, Source, changed, seconds
 from costtrace.whatif import Program, Stage
 
@@ -206,8 +207,10 @@ class Adviser:
             own = sum(roofline.times(p.cost, chip, p.nbytes).seconds for p in parts) + self.base.links_s(stage.name)
             own /= self.base.items
             if stage.calls > 1:
+                floor = max(self.whole.stage_floor_s(stage.name, chip), self.base.links_s(stage.name))
                 yield Advice("calls", stage.name, f"{stage.calls - 1} calls instead of {stage.calls}", now.serial,
-                             now.serial - own / stage.calls, costs="quality: one step fewer")  # fmt: skip
+                             now.serial - own / stage.calls, floor / stage.calls / self.base.items,
+                             costs="quality: one step fewer")  # fmt: skip
             elif own < SMALL * now.serial:
                 yield Advice("leave", stage.name, f"leave it alone: {own / now.serial:.1%} of the time is all it could "
                              "save", now.serial, now.serial, stands=True)  # fmt: skip
@@ -291,12 +294,12 @@ def _twice(texts: Sequence[str]) -> list[str]:
 def groups(whole: Program, depths: Mapping[str, int | None]) -> list[str]:
     """Scopes, as deep as each stage's table goes, whose products read weights and are a large share of all products."""
     flops: dict[str, int] = {}
-    every = 0
+    every, named = 0, alike(part.scope for part in whole.parts)
     for part in whole.parts:
         products = part.cost.matmul_flops + part.cost.conv_flops
         every += products
         if part.weight_bytes and part.scope and part.cost.matmul_flops:
-            name = "/".join(part.scope.split("/")[: depths.get(part.stage) or 1])
+            name = named("/".join(part.scope.split("/")[: depths.get(part.stage) or 1]))
             flops[name] = flops.get(name, 0) + products
     return [name for name, n in sorted(flops.items(), key=lambda item: -item[1]) if n >= LARGE * every]
 
@@ -308,9 +311,11 @@ def elementwise(whole: Program, chip: Chip) -> list[str]:
         if part.cost.matmul_flops or part.cost.conv_flops:
             products.update(part.scope.split("/"))
     took: dict[str, float] = {}
+    named = alike(part.scope for part in whole.parts)
     for part in whole.parts:
         times = roofline.times(part.cost, chip, part.nbytes)
-        name = next((name for name in part.scope.split("/") if name not in products), "")
+        pairs = zip(part.scope.split("/"), named(part.scope).split("/"), strict=True)
+        name = next((shown for name, shown in pairs if name not in products), "")
         if name and times.bound == "memory":
             took[name] = took.get(name, 0.0) + times.seconds
     return sorted(took, key=lambda name: -took[name])
@@ -323,5 +328,6 @@ def attention(stages: Sequence[Stage], whole: Program) -> list[str]:
         for r in stage.profile.records:
             if r.cost.matmul_flops:
                 products[stage.name, r.scope] = products.get((stage.name, r.scope), 0) + r.ops
-    found = (p.scope for p in whole.parts if products.get((p.stage, p.scope), 0) > 1 and not p.weight_bytes)
+    named = alike(p.scope for p in whole.parts)
+    found = (named(p.scope) for p in whole.parts if products.get((p.stage, p.scope), 0) > 1 and not p.weight_bytes)
     return list(dict.fromkeys(found))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from costtrace.core import Cost, total
 from costtrace.errors import UsageError
@@ -56,13 +58,10 @@ def _by_scope(profile: Profile, depth: int | None, merge: bool) -> list[Row]:
         masked[r.scope] += r.masked_flops
         status[r.scope].append(r.status)
     children: dict[str, list[str]] = defaultdict(list)
-    kin: dict[tuple[str, str], int] = defaultdict(int)  # (parent, name without its number): numbered siblings
     for path in profile.by_scope:
         if path:
-            parent, _, name = path.rpartition("/")
-            children[parent].append(path)
-            stem = NUMBERED.sub("", name)
-            kin[parent, stem] += stem != name
+            children[path.rpartition("/")[0]].append(path)
+    kin = _kin(path for path in profile.by_scope if path)
     out: dict[str, Row] = {}
     done: set[str] = set()
 
@@ -111,7 +110,23 @@ def _larger(a: Array | None, b: Array | None) -> Array | None:
     return max((x for x in (a, b) if x is not None), key=_size, default=None)
 
 
-def _merged(key: str, kin: dict[tuple[str, str], int]) -> str:
+def alike(scopes: Iterable[str]) -> Callable[[str], str]:
+    """scope -> its name in a table, where numbered siblings of `scopes` are one row: layers_0/mlp -> layers_*/mlp."""
+    names = (scope.split("/") for scope in scopes)
+    return partial(_merged, kin=_kin({"/".join(each[: k + 1]) for each in names for k in range(len(each))}))
+
+
+def _kin(paths: Iterable[str]) -> dict[tuple[str, str], int]:
+    """{(parent, name without its number): numbered siblings}"""
+    kin: dict[tuple[str, str], int] = defaultdict(int)
+    for path in paths:
+        parent, _, name = path.rpartition("/")
+        stem = NUMBERED.sub("", name)
+        kin[parent, stem] += stem != name
+    return kin
+
+
+def _merged(key: str, kin: Mapping[tuple[str, str], int]) -> str:
     """The key with the number of each numbered component starred where it has numbered siblings."""
     at, out = "", []
     for name in key.split("/"):

@@ -314,7 +314,8 @@ def outermost(scope: str, patterns: Iterable[str]) -> str | None:
         path = "/".join(names[: k + 1])
         for pattern in some:
             each = path if "/" in pattern else name
-            forms = (pattern, pattern.replace("/*/", "/"))
+            plain = pattern.replace("[", "[[]").replace("?", "[?]")  # only * is more than itself
+            forms = (plain, plain.replace("/*/", "/"))
             if any(fnmatch.fnmatchcase(each, form) and each.count("/") == form.count("/") for form in forms):
                 return path
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -151,6 +152,35 @@ def test_seconds_without_a_rate_are_no_saving(large: Stage) -> None:
     assert any("float64 matrix" in line for line in lacking.now.missing)
     doc = document("mine", {}, V6E, 1, lacking.advise({}), lacking.now)
     assert "no float64 matrix rate on v6e" in " ".join(printed(doc, "text").split())
+
+
+@pytest.mark.parametrize("form", ["layers_{}", "layers[{}]"])
+def test_many_numbered_layers_are_one_piece_of_advice(form: str) -> None:
+    """Each of 30 is less than the share from which a group is told; together they are all that there is."""
+
+    def layers(w: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+        for i in range(30):
+            with jax.named_scope(form.format(i)), jax.named_scope("mlp"):
+                x = x @ w[f"w{i}"]
+        return x
+
+    made = staged(layers, {f"w{i}": shape((K, K), "bfloat16") for i in range(30)}, shape((M, K), "bfloat16"))
+    (found,) = (a for a in adviser(made).advise({}) if a.kind == "int8")
+    saved = 30 * 2 * M * K * K * (1 / BF16_PER_S - 1 / INT8_PER_S)
+    assert found.scope == form.format("*") and found.floor_saved_s == pytest.approx(saved)
+    one = adviser(made).tried([f"int8:{form.format(3)}"])
+    assert one.floor_saved_s == pytest.approx(saved / 30)
+
+
+def test_a_call_fewer_saves_what_its_option_saves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "small.py").write_text(SMALL_MODEL)
+    rows = {}
+    for words in ([], ["--what-if", "steps:3"]):
+        assert main(["advise", str(tmp_path / "small.py"), *words, "--format", "json"]) == 0
+        doc = json.loads(capsys.readouterr().out)
+        rows |= {row["kind"]: row for row in doc["rows"] if row["kind"] in ("calls", "steps")}
+    for key in ("after_s", "saved_s", "floor_saved_s"):
+        assert rows["calls"][key] == pytest.approx(rows["steps"][key])
 
 
 def test_of_two_settings_all_have_the_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,9 +60,7 @@ COST = _object(
     }
 )
 TIMES = {
-    "floor_s": _or_null(SECONDS),
-    "pessimistic_s": SECONDS,
-    "unfused_s": SECONDS,
+    **_each(("floor_s", "pessimistic_s", "unfused_s"), _or_null(SECONDS)),
     **_each(("bound_fused", "bound_scoped", "bound_unfused"), BOUND),
 }
 USEFUL = {"useful_flops": COUNT, "useful_floor_s": _or_null(SECONDS)}
@@ -114,8 +112,7 @@ MODEL = _object(
         "efficiency": TRUTH,
         "stages": _list(STAGE),
         "total": {"$ref": "#/$defs/cost"},
-        "floor_s": SECONDS,
-        "pessimistic_s": SECONDS,
+        **_each(("floor_s", "pessimistic_s"), _or_null(SECONDS)),
         "status": STATUS,
         "coverage": _object(_each((EXACT, MODELLED, UNKNOWN), _or_null(SECONDS))),
         "ops": _object(_each((EXACT, MODELLED, UNKNOWN), COUNT)),
