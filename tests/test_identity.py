@@ -10,9 +10,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -219,6 +220,28 @@ def test_what_was_compiled_before_is_not_lowered_again(tmp_path: Path, monkeypat
     again.export = forbidden
     (second,) = compiler.ask([compiler.Question(again, v6e)], answers)
     assert (first.cached, second.cached) == (False, True)
+
+
+@jax.tree_util.register_pytree_node_class
+class State(NamedTuple):
+    count: Any
+
+    def tree_flatten(self) -> Any:
+        return (self.count,), None
+
+    @classmethod
+    def tree_unflatten(cls, aux: Any, leaves: Any) -> State:
+        return cls(*leaves)
+
+
+def test_a_tree_that_jax_cannot_write_down_travels_as_leaves() -> None:
+    def step(state: State, x: Any) -> tuple[State, Any]:
+        return State(state.count + 1), x * 2
+
+    sent = program.lowered(step, (State(X), W), "tpu", {"donate_argnums": 0})
+    exported = jax.export.deserialize(bytearray(sent.artifact))
+    assert len(exported.in_avals) == len(exported.out_avals) == 2 and exported.fun_name == "step"
+    assert sent.donated == (0,)
 
 
 OTHERWISE = {"+": "*", "*": "-", "-": "+", "sin": "tanh", "tanh": "exp", "exp": "sin", "abs": "negative"}

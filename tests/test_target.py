@@ -19,7 +19,8 @@ import pytest
 
 from costtrace import chip, disk, units
 from costtrace.errors import UsageError
-from costtrace.target import cache, gpu, setup, tpu, worker
+from costtrace.target import cache, compiler, gpu, setup, tpu, worker
+from costtrace.target.program import Program
 
 OK = """
 import json, pathlib, sys
@@ -275,6 +276,50 @@ def test_eight_at_once_do_not_harm_it(tmp_path: Path) -> None:
     assert [process.exitcode for process in each] == [0] * 8
     kept = cache.Answers(tmp_path / "c")
     assert all(kept.get(f"{n}-{i}") == {"text": "y" * 50000, "n": n} for n in range(8) for i in range(3))
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from costtrace.target import cache
+answers = cache.Answers(Path(sys.argv[1]))
+with answers.claims() as claimed:
+    assert claimed(sys.argv[2])
+    print("held", flush=True)
+    sys.stdin.readline()
+    if sys.argv[3] == "answers":
+        answers.put(sys.argv[2], {"text": "", "compile_s": 1.0, "memory": {}, "versions": {}, "device": ""})
+"""
+
+
+@pytest.mark.parametrize("end", ["answers", "dies"])
+def test_what_another_process_compiles_is_waited_for(end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    v6e, kept = chip.load("v6e"), cache.Answers(tmp_path / "c")
+    programs = [Program(name, "tpu", {}, (), name, lambda: b"x") for name in ("theirs", "ours")]
+    questions = [compiler.Question(each, v6e, label=each.name) for each in programs]
+    compiled, said = [], []
+
+    def run(requests: list[worker.Request], finished: Any, **rest: Any) -> None:
+        for n, request in enumerate(requests):
+            compiled.append(request.label)
+            finished(n, {"text": "", "compile_s": 1.0, "memory": {}, "versions": {}, "device": ""})
+
+    def progress(some: Any) -> None:
+        said.extend(label for label, _ in some)
+        if other.poll() is None and said:
+            other.communicate("go\n")
+
+    monkeypatch.setattr(worker, "run", run)
+    monkeypatch.setattr(setup, "python", lambda kind: sys.executable)
+    name = compiler.ask(questions[:1], cache.Answers(tmp_path / "names"))[0].key
+    compiled.clear()
+    command = [sys.executable, "-c", HOLDER, str(kept.place), name, end]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None and other.stdout.readline() == "held\n"
+        theirs, ours = compiler.ask(questions, kept, progress)
+    assert set(said) == {"theirs (in another process)"}
+    assert compiled == (["ours"] if end == "answers" else ["ours", "theirs"])
+    assert (theirs.cached, ours.cached) == (end == "answers", False)
 
 
 # Targets --------------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ what was cut or changed on disk is as if it had never been there. No entry depen
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -16,7 +17,7 @@ import sqlite3
 import tempfile
 import warnings
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,17 @@ from diskcache.core import MODE_BINARY, MODE_RAW
 from costtrace import units
 from costtrace.disk import private
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 FOLDER = "COSTTRACE_CACHE"
 """The variable that puts the cache elsewhere; 'off' turns it off."""
 SIZE_LIMIT = int(units.parse("2 GB", "B"))
 """Bytes on disk; beyond it the oldest answers go."""
+CLAIMS = "claims.lock"
+"""A file of the cache's folder that is locked by who makes an answer; it stays empty."""
 BROKEN = ("malformed", "not a database", "disk image", "encrypted", "no such table", "no such column")
 
 
@@ -101,6 +109,31 @@ class Answers:
             if disk is not None:
                 text = json.dumps(answer)
                 disk.set(name, {"digest": _digest(name, text), "answer": text})
+
+    @contextlib.contextmanager
+    def claims(self) -> Iterator[Callable[[str], bool]]:
+        """Within, `claimed(name)` is True where no other process is about that answer: it is this one's then, until
+        the end or its death. True, too, where nothing is remembered or the disk has no locks."""
+        handle = None
+        if fcntl is not None and os.environ.get(FOLDER) != "off":
+            with contextlib.suppress(OSError):
+                private(self.place)
+                handle = os.open(self.place / CLAIMS, os.O_RDWR | os.O_CREAT, 0o600)
+
+        def claimed(name: str) -> bool:
+            if handle is None:
+                return True
+            try:
+                fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, int(name[:8], 16))  # one byte of it for a name
+            except OSError as e:
+                return e.errno not in (errno.EACCES, errno.EAGAIN)
+            return True
+
+        try:
+            yield claimed
+        finally:
+            if handle is not None:
+                os.close(handle)
 
     def usable(self) -> bool:
         """False where nothing will be remembered; `problems` then says why (nothing, where it is off)."""

@@ -6,6 +6,7 @@ What was asked before comes from the cache; the rest runs in processes of its ow
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -88,7 +89,7 @@ def ask(
     """
     answers = cache.Answers() if answers is None else answers
     found: dict[int, dict[str, Any]] = {}
-    fields, names, fresh = [], [], []
+    fields, names, fresh, made = [], [], [], set[int]()
     for n, question in enumerate(questions):
         fields.append(_fields(question))
         names.append(cache.key(ANSWER, question.program.digest, fields[n], setup.versions(question.chip.kind)))
@@ -96,16 +97,32 @@ def ask(
             found[n] = remembered
         elif names[n] not in names[:n]:
             fresh.append(n)
-    requests = [_request(questions[n], fields[n]) for n in fresh]
 
-    def finished(position: int, result: dict[str, Any]) -> None:
-        found[fresh[position]] = result
-        answers.put(names[fresh[position]], result)
+    def run(some: Sequence[int]) -> None:
+        """Asks those that nobody has answered meanwhile."""
+        found.update({n: told for n in some if (told := answers.get(names[n]))})
+        left = [n for n in some if n not in found]
 
-    worker.run(requests, progress=progress, finished=finished, **limits)
+        def finished(position: int, result: dict[str, Any]) -> None:
+            found[left[position]] = result
+            made.add(left[position])
+            answers.put(names[left[position]], result)
+
+        requests = [_request(questions[n], fields[n]) for n in left]
+        worker.run(requests, progress=progress, finished=finished, **limits)
+
+    with answers.claims() as claimed:
+        run([n for n in fresh if claimed(names[n])])
+        for n in fresh:
+            began = time.monotonic()
+            while n not in found and not claimed(names[n]):  # another process is at it
+                if progress:
+                    progress([(f"{questions[n].label} (in another process)", time.monotonic() - began)])
+                time.sleep(worker.POLL_S)
+            run([n] if n not in found else [])
     first = {name: n for n, name in reversed(list(enumerate(names)))}
     return [
-        _answer(q, found[n] if n in found else found[first[names[n]]], n not in fresh, names[n], fields[n]["topology"])
+        _answer(q, found[n] if n in found else found[first[names[n]]], n not in made, names[n], fields[n]["topology"])
         for n, q in enumerate(questions)
     ]
 

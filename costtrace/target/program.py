@@ -68,6 +68,13 @@ def lowered(
     def export() -> tuple[bytes, int]:
         with _lowering(fn, platform):
             exported = _exported(jitted, args, platform, [])
+            try:
+                return bytes(exported.serialize()), exported.nr_devices
+            except ValueError as e:
+                if "PyTreeDef" not in str(e):
+                    raise
+            leaves, _ = jax.tree.flatten(args)  # a tree of classes that nobody told jax how to write down
+            exported = _exported(jax.jit(_flat(jitted, args)), tuple(leaves), platform, [])
             return bytes(exported.serialize()), exported.nr_devices
 
     with _lowering(fn, platform):
@@ -76,6 +83,19 @@ def lowered(
     artifact, devices = (None, 1) if known_as else export()
     given = tuple(n for n, is_given in enumerate(donated) if is_given)
     return Program(name_of(fn), platform, _mesh(args, devices), given, known_as, lambda: export()[0], artifact)
+
+
+def _flat(jitted: Any, args: tuple[Any, ...]) -> Callable[..., Any]:
+    """The function from leaves to leaves."""
+    import jax
+
+    tree = jax.tree.structure(args)
+
+    def call(*leaves: Any) -> Any:
+        return jax.tree.leaves(jitted(*jax.tree.unflatten(tree, leaves)))
+
+    call.__name__ = jitted.__name__
+    return call
 
 
 @contextlib.contextmanager
