@@ -195,6 +195,17 @@ def test_a_measured_function_has_its_parts_and_a_document(tmp_path: Path, monkey
     assert json.loads(report.printed(doc, "json")) == doc
 
 
+@pytest.mark.parametrize(("fn", "args"), [(lambda: jnp.ones(4), ()), (lambda x: x + 1, (shape(8, 64),))])
+def test_a_function_without_weights_is_measured(fn: Any, args: tuple[Any, ...]) -> None:
+    """Without arguments, or with an array as the first: what the trace calls no weight is staged as none."""
+    jobs = job.of_function(fn, args)
+    head = {"schema": "costtrace/1", "costtrace": "0", "model": "mine", "config": {}}
+    doc = run.measured(jobs, head, 0, QUICK, lambda text: None)
+    jsonschema.validate(doc, SCHEMAS["measure"])
+    assert doc["stages"][0]["weight_bytes"] == 0 and doc["stages"][0]["measured_s"] > 0
+    assert "no weights; peak " in report.printed(doc, "text")
+
+
 @pytest.mark.slow
 def test_steps_are_timed_as_a_loop_and_apart() -> None:
     def step(w: Any, x: Any) -> Any:

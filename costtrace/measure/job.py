@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from costtrace import model
-from costtrace.arguments import closed_over
+from costtrace.arguments import closed_over, weight_argument
 from costtrace.core import Trace
 from costtrace.profiler import folded
 from costtrace.summary import Profile
@@ -19,8 +19,8 @@ DEEPEST = 2
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One stage. `args` are abstract, weights first; `donated`: positions of those that it may overwrite; `depth`: how
-    deep its table shows scopes."""
+    """One stage. `args` are abstract; `donated`: positions of those that it may overwrite; `depth`: how deep its table
+    shows scopes; `weights`: the first of `args` are weights."""
 
     name: str
     calls: int
@@ -30,6 +30,7 @@ class Job:
     profile: Profile
     depth: int
     donated: tuple[int, ...] = ()
+    weights: bool = True
 
     def rows(self, depth: int | None = None) -> list[str]:
         """The keys of the stage's rows by scope; none for a depth of 0."""
@@ -55,7 +56,8 @@ def of_model(found: model.Model, config: Any) -> list[Job]:
 
 
 def of_function(fn: Callable[..., Any], args: tuple[Any, ...], trips: Mapping[str, int] | None = None) -> list[Job]:
-    """A function as the one stage."""
+    """A function as the one stage; a container of arrays as first argument are its weights, as where it is traced."""
     made = trace(fn, *args, trips=trips)
     run, arrays = closed_over(fn, args, None)  # Python values among the arguments stay what they are
-    return [Job(made.name, 1, run, tuple(arrays), made, folded(made), DEEPEST)]
+    return [Job(made.name, 1, run, tuple(arrays), made, folded(made), DEEPEST,
+                weights=weight_argument(fn, args, None) == 0)]  # fmt: skip

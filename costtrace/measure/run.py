@@ -77,7 +77,7 @@ def measured(
     made = []
     for job in jobs:
         told(f"{job.name}: compiling")
-        program = stages.Program(job.name, job.fn, job.args, job.donated)
+        program = stages.Program(job.name, job.fn, job.args, job.donated, job.weights)
         if folder is not None:
             _traced(program, folder / job.name)
         found = stages.measured(program, job.calls, job.scopes(depth), effort, told)

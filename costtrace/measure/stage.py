@@ -87,11 +87,14 @@ class Measured:
 class Program:
     """A stage's function, its arguments made random and staged on the device.
 
-    donated: positions among `args` (weights are 0) that the program may overwrite: each is then replaced by the result
-    of its shape.
+    donated: positions among `args` that the program may overwrite: each is then replaced by the result of its shape.
+    weights: the first of `args` are weights.
     """
 
-    def __init__(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], donated: Collection[int] = ()) -> None:
+    def __init__(
+        self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], donated: Collection[int] = (),
+        weights: bool = True,
+    ) -> None:  # fmt: skip
         self.name, self.fn, self.specs, self.donated = name, fn, args, tuple(donated)
         try:
             self.closed = jax.make_jaxpr(fn)(*args)
@@ -102,9 +105,10 @@ class Program:
             self.compile_s = time.perf_counter() - start
         except Exception as e:  # the user's function and the compiler may raise anything
             raise TraceError(f"{name} cannot be compiled for {jax.default_backend()}: {_line(e)}") from e
-        self.weights = random.staged(self.source.tree(args[0], weight=True))
-        rest = random.staged(tuple(self.source.tree(arg) for arg in args[1:]))
-        self.args: list[Any] = [self.weights.arrays, *rest.arrays]
+        first = int(weights)
+        self.weights = random.staged(tuple(self.source.tree(arg, weight=True) for arg in args[:first]))
+        rest = random.staged(tuple(self.source.tree(arg) for arg in args[first:]))
+        self.args: list[Any] = [*self.weights.arrays, *rest.arrays]
 
     def run(self) -> Any:
         """One call, waited for."""

@@ -53,7 +53,7 @@ def _lines(stage: Document) -> list[str]:
     name, loop = stage["name"], stage["loop"]
     rate, peak = stage["staging_bytes_per_s"], units.text(stage["peak_bytes"], "B")
     weights = f"weights {units.text(stage['weight_bytes'], 'B')} staged in {units.text(stage['staging_s'], 's')}"
-    weights += f", {units.text(rate, 'B/s')}" if rate else ""
+    weights = f"{weights}, {units.text(rate, 'B/s')}" if rate else "no weights"
     out = [f"{name}: {weights}; peak {peak} ({BY[stage['peak_by']]})"]
     if loop and loop["scanned_s"] is not None:
         sign = "a scan saves" if loop["dispatch_s"] >= 0 else "a scan costs"
