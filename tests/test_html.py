@@ -221,6 +221,15 @@ def test_a_browser_sorts_zooms_and_switches_chip(opened: Any, text: str) -> None
     icicle.locator("rect").nth(1).press("Enter")
     icicle.locator("nav button").first.click()
     assert int(icicle.get_attribute("data-cells")) == before
+    focus = "rects => rects.indexOf(document.activeElement)"
+    cells = icicle.locator("rect")
+    cells.first.focus()
+    seen = []
+    for arrow in ("ArrowDown", "ArrowRight", "ArrowLeft", "ArrowUp", "ArrowUp"):
+        page.keyboard.press(arrow)
+        seen.append(cells.evaluate_all(focus))
+    assert seen[0] == seen[2] == 1 and seen[1] > 1 and seen[3:] == [0, 0]  # down to the first child, beside it, back
+    assert icicle.locator("rect[tabindex='0']").count() == 1  # one stop for Tab, however many cells
     for k in (k for k in range(len(html.MEASURES)) if k != html.PREDICTED):
         icicle.locator("select").select_option(str(k))
         assert int(icicle.get_attribute("data-cells")) >= 3

@@ -243,7 +243,8 @@ def _icicle(name: str, each: Answer) -> Iterator[str]:
     tree = tree_of(name, each) | {"units": [unit for _, unit in MEASURES]}
     data = json.dumps(tree, separators=(",", ":")).replace("<", "\\u003c")
     yield '<div class="icicle"><p><label>width: <select>' + options + "</select></label> "
-    yield '<span class="screen soft">click or Enter: zoom; Escape: out</span></p><nav class="crumbs"></nav>'
+    yield '<span class="screen soft">click or Enter: zoom; arrows: move; Escape: out</span></p>'
+    yield '<nav class="crumbs"></nav>'
     yield f'<svg role="group" aria-label="scopes"></svg><script type="application/json">{data}</script></div>'
 
 

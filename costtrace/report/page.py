@@ -125,7 +125,7 @@ function zoomable(box) {
       const share = whole ? (100 * value / whole).toFixed(1) : "0";
       const said = `${here.slice(1).map((n) => n.n).join("/") || node.n}: ${text(value, k)}, ${share} %`;
       const rect = made("rect", "", { x, y: depth * TALL, width, height: TALL - 1, class: `cell ${node.b || "group"}`,
-        tabindex: 0, role: "button", "aria-label": said });
+        tabindex: count ? -1 : 0, role: "button", "aria-label": said });
       rect.append(made("title", said));
       const zoom = () => { path = here.length > 1 && here.at(-1) === focus ? here.slice(0, -1) : here; draw(true); };
       rect.addEventListener("click", zoom);
@@ -158,9 +158,25 @@ function zoomable(box) {
     }));
     if (focused) svg.querySelector("rect").focus();
   }
+  const beside = (cell, key) => {  // one tab stop; arrows go from cell to cell
+    const [x, y, width] = ["x", "y", "width"].map((name) => Number(cell.getAttribute(name)));
+    const row = y + TALL * ({ ArrowDown: 1, ArrowUp: -1 }[key] || 0);
+    const some = [...svg.querySelectorAll(`rect[y="${row}"]`)].map((rect) => [Number(rect.getAttribute("x")), rect]);
+    const fits = { ArrowRight: ([at]) => at > x, ArrowLeft: ([at]) => at < x, ArrowUp: ([at]) => at < x + 0.01,
+      ArrowDown: ([at]) => at > x - 0.01 && at < x + width }[key];
+    const found = fits ? some.filter(fits) : [];
+    return found.length ? found.at(key === "ArrowRight" || key === "ArrowDown" ? 0 : -1)[1] : null;
+  };
   by.addEventListener("change", () => draw(false));
   box.addEventListener("keydown", (event) => {
     if (event.key === "Escape" && path.length > 1) { path = path.slice(0, -1); draw(true); }
+    const next = event.target.matches("rect") && beside(event.target, event.key);
+    if (next) {
+      event.preventDefault();
+      event.target.setAttribute("tabindex", -1);
+      next.setAttribute("tabindex", 0);
+      next.focus();
+    }
   });
   draw(false);
 }
