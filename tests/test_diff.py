@@ -237,6 +237,17 @@ def test_assert_cost_gives_the_profile() -> None:
     assert made.total.matmul_flops == 2 * FLOPS
 
 
+def test_a_diff_says_which_side_is_a_lower_bound(small: Profile) -> None:
+    def search(x: jax.Array) -> jax.Array:
+        return jax.lax.while_loop(lambda c: jnp.sum(c) < 3, lambda c: c * c, x)
+
+    sides = figures(small), figures(profile(search, shape(8, 8)))
+    doc = report.document(*sides, diff.diff(*sides), diff.totals(*sides), "pessimistic_s")
+    assert (doc["before"]["status"], doc["after"]["status"]) == ("exact", "unknown")
+    text = " ".join(report.printed(doc, "text").split())
+    assert "after: a part of the program has no price" in text and "before: a part" not in text
+
+
 def test_assert_cost_takes_numpys_numbers() -> None:
     assert_cost(mlp, *ARGS, scope="down", matmul_flops=np.prod(np.array([2, M, K, N])), floor_s=">= 0 s")
     with pytest.raises(AssertionError, match="down: matmul_flops is "):

@@ -8,6 +8,7 @@ from typing import Any
 
 from costtrace import units
 from costtrace.budget import Line
+from costtrace.core import UNKNOWN
 from costtrace.diff import ADDED, REMOVED, SAME, Change, shown
 from costtrace.figure import QUANTITIES, Figures
 from costtrace.report import table
@@ -25,8 +26,8 @@ def document(
 ) -> Document:
     """Every scope that differs, in the order of `changes`; seconds and counts are of all calls."""
     return preamble() | {
-        "before": {"title": before.title, "chip": before.chip.name, "missing": list(before.lacking())},
-        "after": {"title": after.title, "chip": after.chip.name, "missing": list(after.lacking())},
+        "before": _side(before),
+        "after": _side(after),
         "quantity": quantity,
         "total": {q: _pair(*pair) for q, pair in totals.items()},
         "rows": [
@@ -41,6 +42,10 @@ def document(
         ],
         "same": sum(c.verdict == SAME for c in changes),
     }
+
+
+def _side(side: Figures) -> Document:
+    return {"title": side.title, "chip": side.chip.name, "status": side.status, "missing": list(side.lacking())}
 
 
 def _pair(before: float | None, after: float | None) -> Document:
@@ -61,6 +66,8 @@ def printed(doc: Document, form: str, verbose: bool = False) -> str:
     foot = [f"all calls: {', '.join(sums)}"] if sums else ["all calls: the same"]
     foot += [f"{len(rows) - len(first)} more scopes differ: -v shows them"] if len(first) < len(rows) else []
     foot += [f"{doc['same']} scopes are the same"] if doc["same"] else []
+    foot += [f"{side}: a part of the program has no price: its figures are a lower bound"
+             for side in ("before", "after") if doc[side]["status"] == UNKNOWN]  # fmt: skip
     missing = dict.fromkeys([*doc["before"]["missing"], *doc["after"]["missing"]])
     foot += [f"{line}: seconds leave that work out" for line in missing]
     if form == "text":

@@ -123,7 +123,7 @@ MODEL = _object(
 )
 RUNS = _object({**HEAD, "runs": _list({"$ref": "#/$defs/model"})})
 PAIR = _object(_each(("before", "after"), _or_null(NUMBER)))
-SIDE = _object({"title": TEXT, "chip": TEXT, "missing": _list(TEXT)})
+SIDE = _object({"title": TEXT, "chip": TEXT, "status": STATUS, "missing": _list(TEXT)})
 QUANTITY = {"enum": list(figure.QUANTITIES)}
 DIFF = _object(
     {
