@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from costtrace import hoist, roofline
 from costtrace.access import VIEWS
 from costtrace.chip import Chip
-from costtrace.core import Cost, Op, Trace, Value
+from costtrace.core import UNKNOWN, Cost, Op, Trace, Value
 from costtrace.errors import UsageError
 from costtrace.profiler import CASTS, Prices, folded
 from costtrace.summary import Profile
@@ -90,8 +90,11 @@ class Program:
         return sum(roofline.times(part.cost, chip, part.nbytes).seconds for part in self.parts)
 
     def missing(self, chip: Chip) -> tuple[str, ...]:
-        """A line for each rate that the chip lacks: seconds leave that work out."""
-        return tuple(dict.fromkeys(line for p in self.parts for line in roofline.times(p.cost, chip, p.nbytes).missing))
+        """A line for each rate that the chip lacks, and for each stage with a part that nobody priced: seconds leave that
+        work out."""
+        lines = [f"a part of {s.name} has no price" for s in self.stages if s.profile.status == UNKNOWN]
+        lines += [line for p in self.parts for line in roofline.times(p.cost, chip, p.nbytes).missing]
+        return tuple(dict.fromkeys(lines))
 
 
 Place = tuple[str, str]

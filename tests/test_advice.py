@@ -183,6 +183,16 @@ def test_a_call_fewer_saves_what_its_option_saves(tmp_path: Path, capsys: pytest
         assert rows["calls"][key] == pytest.approx(rows["steps"][key])
 
 
+def test_advice_on_a_program_that_is_partly_unknown_says_so() -> None:
+    def search(x: jax.Array) -> jax.Array:
+        return jax.lax.while_loop(lambda c: c.sum() < 3, lambda c: c @ c, x)
+
+    some = adviser(staged(search, shape((64, 64), "bfloat16"), weights=None))
+    doc = document("mine", {}, V6E, 1, some.advise({}), some.now)
+    assert doc["missing"] == ["a part of search has no price"]
+    assert "a part of search has no price: seconds leave that work out" in printed(doc, "text")
+
+
 def test_of_two_settings_all_have_the_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "small.py").write_text(SMALL_MODEL)
     assert main(["advise", str(tmp_path / "small.py"), "--what-if", "steps:2", "--what-if", "steps:3"]) == 0
