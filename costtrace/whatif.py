@@ -90,8 +90,7 @@ class Program:
         return sum(roofline.times(part.cost, chip, part.nbytes).seconds for part in self.parts)
 
     def missing(self, chip: Chip) -> tuple[str, ...]:
-        """A line for each rate that the chip lacks, and each stage with a part that nobody priced: seconds leave that work
-        out."""
+        """A line for each rate that the chip lacks, and each stage with a part that has no price: seconds lack that."""
         lines = [f"a part of {s.name} has no price" for s in self.stages if s.profile.status == UNKNOWN]
         lines += [line for p in self.parts for line in roofline.times(p.cost, chip, p.nbytes).missing]
         return tuple(dict.fromkeys(lines))
