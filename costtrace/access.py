@@ -141,7 +141,7 @@ def slice_(op: Op, k: int, region: Region) -> Region:
     p, x = op.params, op.inputs[0]
     if isinstance(region, Some):
         return region
-    if p["strides"] is not None and any(s > 1 for s in p["strides"]):
+    if p["strides"] is not None and any(s > 1 < n for s, n in zip(p["strides"], op.outputs[0].shape, strict=True)):
         return _anywhere(op, region, op.outputs[0].shape, x.size)
     return _shifted(x, op.outputs[0], p["start_indices"], region)
 
@@ -235,7 +235,11 @@ def touched(op: Op, regions: list[Region]) -> list[Region | bool]:
     return [FULL] * len(op.inputs)
 
 
-@touch("transpose", "broadcast_in_dim", "broadcast_to", "slice", "reshape", "squeeze", "split", "unstack", *IDENTITY)
+PARTS = ("split", "unstack")
+"""Views of several results, each another part of the operand."""
+
+
+@touch("transpose", "broadcast_in_dim", "broadcast_to", "slice", "reshape", "squeeze", *PARTS, *IDENTITY)
 def returned_view(op: Op, region: Region) -> list[Region | bool]:
     """A view that must be written out after all (it is a result of the program)."""
     return [VIEWS[op.primitive](op, 0, region), *([FULL] * (len(op.inputs) - 1))]

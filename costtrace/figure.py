@@ -178,7 +178,7 @@ def read(path: Path, chip: str | None = None) -> Figures:
             profile = Profile.from_json(text)
         except FormatError as e:
             raise FormatError(f"{path}: {e}") from None
-        return of_profiles(path.name, chips.load(chip or "v6e"), [(profile.name, 1, profile)])
+        return of_profiles(path.name, chips.load(chip or "v6e"), [(profile.name or path.stem, 1, profile)])
     if schema != DOCUMENT or "stages" not in data:
         more = (
             "it has several runs: save them apart"
@@ -231,6 +231,8 @@ def of_document(data: Mapping[str, Any], title: str, chip: str | None = None) ->
         rows = {part.name: {row.scope: row.known() for row in part.rows} for part in found.stages}
     except msgspec.ValidationError as e:
         raise FormatError(f"{title} is no whole document: {e}: save it again with --format json") from None
+    if not all(rows) or len(rows) != len(found.stages) or not rows:
+        raise FormatError(f"{title}: its stages need names, each another: save it again with --format json")
     stages = {}
     for part in found.stages:
         costs = rows[part.name]

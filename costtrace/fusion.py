@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from costtrace.access import TOUCHES, UPDATES, touched, updated
+from costtrace.access import PARTS, TOUCHES, UPDATES, VIEWS, touched, updated
 from costtrace.core import Frame, Op, Trace, Value
 from costtrace.region import FULL, Region, Some, of_axes, volume
 from costtrace.rules import RULES
@@ -168,6 +168,8 @@ class _Fold:
                 if op.primitive in ("scatter", "dynamic_update_slice")
                 else [[Some(updated(op), hash((id(op), "seen"))), *([FULL] * (len(op.inputs) - 1))]]
             )
+        if op.primitive in PARTS:
+            return self.parts(op, [self.asked.get(v) or [FULL] for v in op.outputs])
         asked = [self.asked.get(v, []) for v in op.outputs]
         if len(asked) == 1 and asked[0]:
             regions = asked[0]
@@ -175,12 +177,20 @@ class _Fold:
                 return [touched(op, [r]) for r in regions]
         return [touched(op, [FULL] * len(op.outputs))]
 
+    def parts(self, op: Op, asked: list[list[Region]]) -> list[list[Region | bool]]:
+        """The regions of the operand that a split is asked for, part by part; what nobody reads is not made."""
+        view = VIEWS[op.primitive]
+        return [[view(op, k, r)] for k, v in enumerate(op.outputs) if v in self.asked for r in asked[k]]
+
     def kernel(self, op: Op) -> int:
         """Bytes of one execution as a kernel of its own: a distinct operand once, the results in full."""
         seen: dict[Key, list[Region] | None] = {}
-        in_place = op.index in self.storage.in_place
-        regions = self.wanted(op)[0] if in_place else touched(op, [FULL] * len(op.outputs))
-        for v, region in zip(op.inputs, regions, strict=True):
+        in_place, made = op.index in self.storage.in_place, op.outputs
+        if op.primitive in PARTS:
+            every, made = self.parts(op, [[FULL] for _ in made]), tuple(v for v in made if v in self.asked)
+        else:
+            every = [self.wanted(op)[0] if in_place else touched(op, [FULL] * len(made))]
+        for v, region in ((v, region) for regions in every for v, region in zip(op.inputs, regions, strict=True)):
             if region is not False:
                 for p in self.storage.pieces(v, region):  # type: ignore[arg-type]
                     if p.root.kind != "literal" and p.root.size:
@@ -191,7 +201,7 @@ class _Fold:
         )
         if in_place:
             return read + _nbytes(op.outputs[0], updated(op))
-        least = read + sum(v.nbytes for v in op.outputs)
+        least = read + sum(v.nbytes for v in made)
         return max(least, op.priced.bytes_unfused or 0) if op.priced is not None else least
 
     def read(self, v: Value, region: Region, reader: Frame | None) -> None:

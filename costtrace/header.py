@@ -6,9 +6,11 @@ No tensor is read.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import logging
 import math
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -147,12 +149,26 @@ def _orbax(path: str) -> Any:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """orbax warns of what it does not find where the error says it too."""
+    _silenced()
     log = logging.getLogger("absl")
     before, log.disabled = log.disabled, True
     try:
         yield
     finally:
         log.disabled = before
+
+
+@functools.cache
+def _silenced() -> None:
+    """Where one array cannot be read, those that orbax still reads come back to an event loop that is closed, each with
+    a traceback from a thread of its own, whenever it is done."""
+    before = sys.unraisablehook
+
+    def hook(found: Any) -> None:
+        if not (isinstance(found.exc_value, RuntimeError) and str(found.exc_value) == "Event loop is closed"):
+            before(found)
+
+    sys.unraisablehook = hook
 
 
 def _orbax_leaves(tree: Any) -> list[tuple[str, Any]]:

@@ -74,7 +74,7 @@ class _Lives:
             op = self.storage.maker.get(v)
             if op is None or crosses(op):
                 return v
-            if self.storage.is_view(op):
+            if self.storage.through(op, v):
                 v = source(op, op.outputs.index(v))
             elif op.index in self.storage.in_place:
                 v = op.inputs[0]
@@ -117,7 +117,7 @@ class _Lives:
                         self.use(v, op.index, op.frame)
                         self.read.add((self.buffer(v), op.index))
                 for v in op.outputs:
-                    if op.index not in self.storage.in_place:
+                    if op.index not in self.storage.in_place and not self.storage.through(op, v):
                         self.birth[v] = op.index
                         self.death[v] = max(self.death.get(v, -1), op.index)
             for v in op.inputs:

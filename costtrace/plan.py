@@ -49,7 +49,7 @@ class Found:
         scores: dict[Place, int] = defaultdict(int)
         for op, _, _, left, right in self.dots():
             if op.phase != BACKWARD and not any(self.weighty(v) for v in op.inputs[:2]):
-                for root in (r for r in dict.fromkeys(left) if r in right):
+                for root in (r for r in dict.fromkeys(left) if r in right and r in self.places):
                     scores[root] += op.outputs[0].size * op.repeat
         if scores:
             return max(scores, key=scores.__getitem__)

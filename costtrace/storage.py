@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from costtrace.access import UPDATES, VIEWS, place, source, span, updated
+from costtrace.access import PARTS, UPDATES, VIEWS, place, source, span, updated
 from costtrace.core import Carry, Frame, Op, Trace, Value
 from costtrace.region import FULL, Axis, Region, Row, Some, axes_of, box, of_axes, shared, volume, without
 
@@ -41,6 +41,7 @@ class Storage:
         self.maker: dict[Value, Op] = {v: op for op in trace.ops for v in op.outputs}
         self.carry: dict[Value, Carry] = {c.inner: c for c in trace.carries}
         self.moved: set[int] = set()  # indices of view ops that do move their data
+        self.written: set[Value] = set()  # the results of those that exist, where others of theirs are seen through
         self.in_place: set[int] = set()
         self.same_as_start: set[Value] = set()  # carries that are updated in place from their start on
         self.memo: dict[Value, tuple[Piece, ...]] = {}
@@ -59,6 +60,10 @@ class Storage:
 
     def is_view(self, op: Op) -> bool:
         return op.primitive in VIEWS and op.index not in self.moved
+
+    def through(self, op: Op, v: Value) -> bool:
+        """Whether the op's result `v` is a view: of a split only those parts move that the program returns."""
+        return self.is_view(op) or (op.primitive in PARTS and v not in self.written)
 
     def made(self, root: Value, nbytes: int, seen: tuple[Value, ...] = ()) -> Iterator[tuple[Frame | None, int]]:
         """(the frame that made it, bytes of it): a carry is its start in a loop's first trip, then what the trip before
@@ -101,7 +106,7 @@ class Storage:
                     todo += self._before(c, region, lead, handed)
                 else:
                     out.append(_invariant(Piece(v, region, lead)))
-            elif self.is_view(op):
+            elif self.through(op, v):
                 k = 0 if len(op.outputs) == 1 else op.outputs.index(v)
                 region = _under(lead, region, partial(VIEWS[op.primitive], op, k), source(op, k))
                 todo.append((source(op, k), region, lead))
@@ -227,6 +232,7 @@ class Storage:
                 self.again.append(v)
             elif op is not None and op.primitive in VIEWS and v.edge is None:
                 self.moved.add(op.index)
+                self.written.add(v)
             else:
                 self.trace.outputs[i] = self._copy(v)
         self.memo.clear()

@@ -201,6 +201,9 @@ class Profile:
             saved = msgspec.convert(data, _Saved)
         except msgspec.ValidationError as e:
             raise FormatError(f"no whole profile: {e}: save it again with to_json") from None
+        for scope in ("", *(record[0] for record in saved.records)):
+            if scope not in saved.scopes or (scope and scope.rpartition("/")[0] not in saved.scopes):
+                raise FormatError(f"no whole profile: no cost of scope {scope!r}: save it again with to_json")
         return cls(
             saved.name, saved.total, saved.status, [Note(*n) for n in saved.notes], saved.parameters,
             Peak(*saved.peak), [Record.of(*r) for r in saved.records], saved.scopes, saved.instances, saved.weights,

@@ -358,6 +358,8 @@ ROWS = {
     "compare small.py --measured nested.json": "nested.json: no JSON (maximum recursion depth exceeded",
     "compare small.py --measured checkpoint": "checkpoint: no *.xplane.pb in it: give the folder",
     "compare small.py --measured nested.toml": "measurements/nested.toml: maximum recursion depth exceeded",
+    f"trace mine.py:search --arg f32[4] --trips search=1{'0' * 400}": "a number of more than 300 digits: give a",
+    f"klein --res 512x512 --steps {'9' * 300}": "a count or a time is more than 1e308: give smaller sizes, trips or",
     "calibrate --out x.txt": "--out x.txt: a chip file ends in .toml: write --out x.txt.toml",
     "calibrate --out /nowhere/x.toml": "--out /nowhere/x.toml: No such file or directory: give the path",
     "calibrate --noise nan": "invalid value for '--noise': nan is not a number",

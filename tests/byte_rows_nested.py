@@ -266,3 +266,37 @@ def two_calls_of_one_jitted_function(x):
             return jnp.exp(x)
 
     return f(f(x))
+
+
+# --- results that are parts of an array ----------------------------------------------------------------------------
+
+
+@case(A(8, 4), fused=4 * (32 + 8 + 24), unfused=4 * (32 + 8 + 24))
+def both_parts_of_a_split_are_returned(x):
+    return lax.split(x, (2, 6))
+
+
+@case(A(8, 4), fused=4 * (24 + 24), unfused=4 * (24 + 24))
+def of_a_split_one_part_is_returned(x):
+    return lax.split(x, (2, 6))[1]
+
+
+@case(A(8, 4), fused=4 * (32 + 8 + 24), unfused=4 * ((8 + 8) + (24 + 24)))
+def of_a_split_one_part_is_returned_and_one_is_used(x):
+    first, second = lax.split(x, (2, 6))
+    return first, jnp.sin(second)
+
+
+@case(A(8, 4), fused=4 * (32 + 32), unfused=4 * (32 + 32))
+def rows_are_returned_one_by_one(x):
+    return list(jnp.unstack(x))
+
+
+@case(A(8, 4), fused=4 * (32 + 8 + 24), unfused=4 * (32 + 8 + 24))
+def each_trip_splits_its_row(x):
+    return lax.scan(lambda c, row: (c, tuple(lax.split(row, (1, 3)))), 0.0, x)[1]
+
+
+@case(A(2), fused=4 * (1 + 1), unfused=4 * ((2 + 5) + (1 + 1)))
+def one_element_of_a_padded_array_by_strides(x):
+    return lax.slice(lax.pad(x, 0.0, ((1, 1, 1),)), (3,), (4,), (2,))

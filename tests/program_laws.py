@@ -20,14 +20,17 @@ from brute import accounts
 from hypothesis import strategies as st
 from liveness import peak
 from needs import bits
-from statements import BLOCKS, KINDS, PRODUCTS, programs
-from statements_special import SPECIAL
-from strategies import DTYPES, FLOATS, Program
+from statements import BLOCKS, KINDS, PRODUCTS, programs, written
+from statements_wide import SPECIAL
+from strategies import DTYPES, FLOATS, Program, Random
 
 import costtrace
+from costtrace import chip, sharding
 from costtrace.evidence import xla
 from costtrace.rules import RULES
 from costtrace.trace import trace
+
+V6E = chip.load("v6e")
 
 
 class Passed(Exception):
@@ -51,6 +54,9 @@ class Law:
     def programs(self) -> st.SearchStrategy[Program]:
         return programs(self.kinds, self.size, self.depth, self.dtypes, self.empty)
 
+    def program(self, source: Random) -> Program:
+        return written(source, self.kinds, self.size, self.depth, self.dtypes, self.empty)
+
 
 LAWS: dict[str, Law] = {}
 
@@ -63,7 +69,10 @@ NETS = (*(k for k in COMMON if k not in ("convolution", "gradient", "network")),
 PLACED = tuple(k for k in NETS if k not in ("indexed", "update"))
 """What touches elements at places known beforehand; of the rest costtrace counts elements, not places."""
 NESTED = (*PLACED, "dot", "scan", "scan", "scope", "scope", "scope", "function")
-BATCHED = tuple(k for k in KINDS if k not in ("iota", "loop", "indexed", "update", "mapped", "along")) + PRODUCTS
+BATCHED = (
+    tuple(k for k in KINDS if k not in ("iota", "loop", "indexed", "update", "mapped", "along", "drawn", "ragged"))
+    + PRODUCTS
+)
 SUBSET = ("pointwise",) * 4 + (
     "broadcast",
     "reshape",
@@ -195,10 +204,39 @@ def a_batch_of_three_is_three_times_the_work(p: Program) -> None:
     args = tuple(jax.ShapeDtypeStruct((3, *a.shape), a.dtype) for a in p.args)
     one, many = costtrace.profile(p.fn(), *p.args).total, costtrace.profile(jax.vmap(p.fn()), *args).total
     thrice = {k: 3 * n for k, n in work(one).items()}
+    unless("branch" in p.remarks)  # a batched choice runs every arm
     if "gradient" in p.remarks:  # one that is 0 whatever the argument is not batched
         assert all(n <= thrice[k] for k, n in work(many).items()), f"{work(many)} {thrice}"
         unless(work(many) != thrice)
     assert work(many) == thrice, f"{work(many)} {thrice}"
+
+
+@law(("switched",) * 3 + ("scan", "function", "gradient", "scope", "dot", "unary"), size=4)
+def a_branch_costs_its_dearest_arm(p: Program) -> None:
+    unless("branch" not in p.remarks)
+    found = costtrace.profile(p.fn(), *p.args)
+    arms = [costtrace.profile(p.fn(arm=n), *p.args).total.flops for n in range(4)]
+    assert found.total.flops >= max(arms), f"{found.total.flops} {arms}"
+    if p.source.count("switch(") == 1 and "gradient" not in p.remarks:  # backward may have another dearest arm
+        assert found.total.flops == max(arms), f"{found.total.flops} {arms}"
+
+
+UNPLACED = tuple(k for k in EVERYTHING if k != "mapped")
+
+
+@law(UNPLACED, size=6, depth=2, empty=False)
+def strategies_lose_no_work_and_add_none(p: Program) -> None:
+    """Two chips do all products of the whole, and neither more than that."""
+    unless(not p.args)
+    part = sharding.Part("program", 1, trace(p.fn(), *p.args, weights=0))
+    whole = part.share.total
+    for name in sharding.STRATEGIES:
+        one = sharding.placed(name, [part], V6E, 2).cost
+        for count in ("matmul_flops", "conv_flops"):
+            chip_, all_ = getattr(one, count), getattr(whole, count)
+            assert chip_ <= all_ <= 2 * chip_, f"{name} {count}: {chip_} of {all_}"
+        cuts = one.bytes_fused, one.bytes_scoped, one.bytes_unfused
+        assert name in ("pipeline", "stream") or sorted(cuts) == list(cuts), f"{name}: {cuts}"
 
 
 @law(("mapped", "mapped", "unary", "scan", "function", "scope"), size=4, empty=False)

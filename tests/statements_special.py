@@ -5,8 +5,6 @@ Like those of statements.py, and in the same table KINDS; SPECIAL names them.
 
 from __future__ import annotations
 
-from typing import Any
-
 from statements import KINDS, kind
 from strategies import FLOATS, Writer
 
@@ -58,17 +56,11 @@ def einsum(w: Writer) -> None:
     x = w.array((2, 3))
     letters = "abc"[: len(x.shape)]
     sizes = dict(zip(letters, x.shape, strict=True))
-    other = "".join(w.shared.draw(_shuffled([*letters[: w.number(1, len(letters))], "d"])))
+    other = "".join(w.shuffled([*letters[: w.number(1, len(letters))], "d"]))
     sizes["d"] = w.dimension()
     y = w.argument(x.dtype, tuple(sizes[n] for n in other))
-    out = "".join(w.shared.draw(_shuffled([n for n in dict.fromkeys(letters + other) if w.number(0, 2)])))
+    out = "".join(w.shuffled([n for n in dict.fromkeys(letters + other) if w.number(0, 2)]))
     w.let(f"jnp.einsum('{letters},{other}->{out}', {x}, {y})", x, y)
-
-
-def _shuffled(items: list[str]) -> Any:
-    from hypothesis import strategies as st
-
-    return st.permutations(items)
 
 
 @kind
@@ -93,7 +85,7 @@ CHAIN = ("lax.tanh({})", "lax.neg({})", "{0} * {0}", "lax.max({0}, lax.neg({0}))
          "fori(3, lambda c: lax.sin(c), {})")  # fmt: skip
 
 
-def _chain(w: Writer) -> str:
+def chain(w: Writer) -> str:
     text = "x"
     for _ in range(w.number(1, 3)):
         step = w.one(CHAIN)
@@ -112,7 +104,7 @@ def kernel(w: Writer) -> None:
         y = w.argument(x.dtype, (x.shape[1], w.number(1, 4)))
         w.let(f"kernel_product({x}, {y}, {block})", x, y)
     else:
-        w.let(f"kernel({_chain(w)}, {x}, {block})", x)
+        w.let(f"kernel({chain(w)}, {x}, {block})", x)
 
 
 @kind
@@ -120,7 +112,7 @@ def custom(w: Writer) -> None:
     """A function with a derivative of its own."""
     x = w.pick(dtypes=FLOATS)
     if x:
-        w.let(f"{w.one(('custom_vjp', 'custom_jvp'))}({_chain(w)}, {x})", x)
+        w.let(f"{w.one(('custom_vjp', 'custom_jvp'))}({chain(w)}, {x})", x)
         if w.differentiated:
             w.shared.remarks.add("custom gradient")
 
@@ -129,10 +121,10 @@ def custom(w: Writer) -> None:
 def whiled(w: Writer) -> None:
     """Tangents pushed through a while loop, which has no reverse mode."""
     x = w.pick(dtypes=FLOATS)
-    if x:
+    if x and not w.differentiated:
         t = w.like(x)
         n = w.trips()
-        w.let(f"jax.jvp(lambda y: repeat({n}, {_chain(w)}, y), ({x},), ({t},))[1]", x, t)
+        w.let(f"jax.jvp(lambda y: repeat({n}, {chain(w)}, y), ({x},), ({t},))[1]", x, t)
         w.shared.remarks.add("looped gradient")
 
 

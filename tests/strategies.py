@@ -9,6 +9,7 @@ same work. Every loop's last carry is returned, so that neither has dead work wh
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from hypothesis import strategies as st
 from jax import lax
+from jax.ad_checkpoint import checkpoint_name
 from jax.experimental import pallas as pl
 from jax.sharding import AbstractMesh, AxisType
 from jax.sharding import PartitionSpec as P
@@ -71,6 +73,36 @@ def _kernel_product(x: Any, y: Any, block: int) -> Any:
     return pl.pallas_call(run, out, grid=(x.shape[0] // block,), in_specs=[rows, whole], out_specs=out_spec)(x, y)
 
 
+def _kernel_grid(x: Any, y: Any, rows: int, inner: int) -> Any:
+    """rows, inner: of a block."""
+
+    def run(x_ref: Any, y_ref: Any, out_ref: Any) -> None:
+        @pl.when(pl.program_id(1) == 0)
+        def _() -> None:
+            out_ref[...] = jnp.zeros_like(out_ref)
+
+        out_ref[...] += x_ref[...] @ y_ref[...]
+
+    specs = [
+        pl.BlockSpec((rows, inner), lambda i, k: (i, k)),
+        pl.BlockSpec((inner, y.shape[1]), lambda i, k: (k, 0)),
+    ]
+    out = jax.ShapeDtypeStruct((x.shape[0], y.shape[1]), x.dtype)
+    grid = (x.shape[0] // rows, x.shape[1] // inner)
+    out_spec = pl.BlockSpec((rows, y.shape[1]), lambda i, k: (i, 0))
+    return pl.pallas_call(run, out, grid=grid, in_specs=specs, out_specs=out_spec)(x, y)
+
+
+def _python_grid(x: Any, y: Any, rows: int, inner: int) -> Any:
+    out = []
+    for i in range(0, x.shape[0], rows):
+        part = jnp.zeros((rows, y.shape[1]), x.dtype)
+        for k in range(0, x.shape[1], inner):
+            part += x[i : i + rows, k : k + inner] @ y[k : k + inner]
+        out.append(part)
+    return jnp.concatenate(out)
+
+
 def _mapped(body: Callable[[Any], Any], x: Any) -> Any:
     """One device's part, on a mesh of two by three; the results of the devices along d side by side."""
     mesh = AbstractMesh((2, 3), ("d", "e"), axis_types=(AxisType.Auto,) * 2)
@@ -89,26 +121,30 @@ def _custom_jvp(body: Callable[[Any], Any], x: Any) -> Any:
     return fn(x)
 
 
-_MODULES = {"jax": jax, "jnp": jnp, "lax": lax, "np": np, "mapped": _mapped}
+_MODULES = {"jax": jax, "jnp": jnp, "lax": lax, "np": np, "mapped": _mapped, "checkpoint_name": checkpoint_name}
 AS_WRITTEN = _MODULES | {
     "kernel": _kernel,
     "kernel_product": _kernel_product,
+    "kernel_grid": _kernel_grid,
     "custom_vjp": _custom_vjp,
     "custom_jvp": _custom_jvp,
     "scan": lambda body, init, xs, length: lax.scan(body, init, xs, length),
     "fori": lambda n, body, init: lax.fori_loop(0, n, lambda i, c: body(c), init),
     "repeat": _repeat,
     "branch": lambda p, dear, x: lax.cond(p, dear, lambda x: x, x),
+    "switch": lambda at, arms, x: lax.switch(at, arms, x),
 }
 UNROLLED = _MODULES | {
     "kernel": lambda body, x, block: body(x),
     "kernel_product": lambda x, y, block: x @ y,
+    "kernel_grid": _python_grid,
     "custom_vjp": lambda body, x: body(x),
     "custom_jvp": lambda body, x: body(x),
     "scan": _python_scan,
     "fori": _python_repeat,
     "repeat": _python_repeat,
     "branch": lambda p, dear, x: dear(x),
+    "switch": lambda at, arms, x: lax.switch(at, arms, x),
 }
 
 
@@ -120,15 +156,18 @@ class Program:
     types: tuple[tuple[str, tuple[int, ...]], ...]
     remarks: frozenset[str] = frozenset()
     """"empty": an array or a loop of nothing in it; "looped gradient": a loop that is differentiated; "custom
-    gradient": a derivative of the author's own; "gradient": any at all;
+    gradient": a derivative of the author's own; "gradient": any at all; "branch": one of several arms;
     "carried row": a scan stacks what it also carries, one array in the loop and two unrolled."""
 
     @property
     def args(self) -> tuple[jax.ShapeDtypeStruct, ...]:
         return tuple(jax.ShapeDtypeStruct(shape, dtype) for dtype, shape in self.types)
 
-    def fn(self, unrolled: bool = False) -> Callable[..., Any]:
+    def fn(self, unrolled: bool = False, arm: int | None = None) -> Callable[..., Any]:
+        """arm: what every switch takes, or its last where it has fewer."""
         space = dict(UNROLLED if unrolled else AS_WRITTEN)
+        if arm is not None:
+            space["switch"] = lambda at, arms, x: arms[min(arm, len(arms) - 1)](x)
         exec(self.source, space)
         return space["program"]  # type: ignore[no-any-return]
 
@@ -158,9 +197,32 @@ class Name:
         return jax.ShapeDtypeStruct(self.shape, self.dtype)
 
 
+class Drawn:
+    """What hypothesis chooses: it finds a small program where one fails."""
+
+    def __init__(self, draw: Any) -> None:
+        self.draw = draw
+
+    def choice(self, options: list[Any]) -> Any:
+        return self.draw(st.sampled_from(options))
+
+    def randint(self, low: int, high: int) -> int:
+        return int(self.draw(st.integers(low, high)))
+
+    def shuffled(self, items: list[Any]) -> list[Any]:
+        return list(self.draw(st.permutations(items)))
+
+
+class Random(random.Random):
+    """Chance alone: hypothesis repeats itself, and writes few programs that are long."""
+
+    def shuffled(self, items: list[Any]) -> list[Any]:
+        return self.sample(items, len(items))
+
+
 @dataclass
 class Shared:
-    draw: Any
+    source: Drawn | Random
     makers: tuple[Callable[[Writer], Any], ...]
     empty: bool = True
     arguments: list[Name] = field(default_factory=list)
@@ -177,15 +239,19 @@ class Writer:
     depth: int
     loops: bool = True
     differentiated: bool = False
+    batched: bool = False
     lines: list[str] = field(default_factory=list)
     kept: list[Name] = field(default_factory=list)
     own: list[Name] = field(default_factory=list)
 
     def one(self, options: Any) -> Any:
-        return self.shared.draw(st.sampled_from(list(options)))
+        return self.shared.source.choice(list(options))
 
     def number(self, low: int, high: int) -> int:
-        return int(self.shared.draw(st.integers(low, high)))
+        return self.shared.source.randint(low, high)
+
+    def shuffled(self, items: Any) -> list[Any]:
+        return self.shared.source.shuffled(list(items))
 
     def dimension(self) -> int:
         return int(self.one(DIMENSIONS if self.shared.empty else [n for n in DIMENSIONS if n]))
@@ -225,7 +291,7 @@ class Writer:
                 eval(f"lambda {', '.join(unique)}: {expression}", dict(AS_WRITTEN)),
                 *(u.struct for u in unique.values()),
             )
-        except (TypeError, ValueError, ZeroDivisionError, Warning):
+        except (TypeError, ValueError, ZeroDivisionError, NotImplementedError, Warning):
             return None
         if out.size > LARGEST or str(out.dtype) not in DTYPES:
             return None
@@ -252,7 +318,7 @@ class Writer:
 
     def block(self, size: int, params: tuple[Name, ...], **changes: Any) -> Writer:
         """A function's body of up to `size` statements, all names in sight."""
-        options = {"loops": self.loops, "differentiated": self.differentiated} | changes
+        options = {"loops": self.loops, "differentiated": self.differentiated, "batched": self.batched} | changes
         inner = Writer(self.shared, [*self.names, *params], self.depth - 1, **options)
         inner.own += params
         inner.write(size)

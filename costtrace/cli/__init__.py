@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import re
 import signal
 import sys
 import threading
@@ -20,12 +21,13 @@ import click
 
 from costtrace import authored
 from costtrace.cli.group import INTERRUPTED, TERMINATED, Interrupted, Terminated, commands
-from costtrace.errors import CosttraceError
+from costtrace.errors import CosttraceError, UsageError
 from costtrace.report.table import printable
 
 BUG = 70
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """What the system says where a disk is full, or a file at its limit."""
+LONG = re.compile(r"[0-9]{301}")
 TRACEBACK = "COSTTRACE_TRACEBACK"
 
 
@@ -34,6 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _terminate)
     argv = sys.argv[1:] if argv is None else list(argv)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # jaxlib's readers print the C++ stack of a file they refuse
     with authored.prints_apart():
         return _run(argv)
 
@@ -46,6 +49,8 @@ def _run(argv: list[str]) -> int:
     threshold = gc.get_threshold()
     gc.set_threshold(100_000, *threshold[1:])  # tracing makes many objects that live on; looking for cycles takes 0.1 s
     try:
+        if any(LONG.search(text) for text in argv):
+            raise UsageError("a number of more than 300 digits: give a smaller one")
         return commands.main(argv or ["--help"], "costtrace", standalone_mode=False) or 0
     except click.ClickException as e:
         return _failed(_usage(e), 2)
@@ -59,6 +64,8 @@ def _run(argv: list[str]) -> int:
         if e.errno not in FULL:
             return _bug(e)
         return _failed(f"{e.filename or 'the answer'} cannot be written: {e.strerror}: make room there", 2)
+    except OverflowError:
+        return _failed("a count or a time is more than 1e308: give smaller sizes, trips or calls", 2)
     except MemoryError:
         return _failed("out of memory: give the machine more, or the program fewer unrolled parts", 2)
     except Exception as e:  # noqa: BLE001  # the process's last handler: a bug, too, is said in one line

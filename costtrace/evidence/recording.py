@@ -134,7 +134,7 @@ def positive(value: Any, place: str) -> float:
     """Seconds above zero. Raises FormatError for anything else."""
     try:
         seconds = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         seconds = math.nan
     if not (math.isfinite(seconds) and seconds > 0):
         raise FormatError(f"{place}: {value!r} is no time: give seconds above zero")
@@ -157,5 +157,5 @@ def _measured(data: dict[str, Any], path: Path) -> Recording:
             if not stage["finite"]:
                 notes.append(f"{name}: its results held what is no finite number when it was measured")
         return Recording(str(path), rows, data["model"], data["config"], None, data["device"]["platform"], notes)
-    except (KeyError, TypeError) as e:
-        raise FormatError(f"{path}: not a whole document of costtrace measure (no {e}): measure again") from None
+    except (KeyError, TypeError, AttributeError, ZeroDivisionError) as e:
+        raise FormatError(f"{path}: not a whole document of costtrace measure ({e}): measure again") from None
