@@ -56,7 +56,8 @@ def select(w: Writer) -> None:
     x = w.pick()
     if x:
         y = w.like(x)
-        w.let(f"lax.select(lax.{w.one(('ne', 'ge'))}({x}, {y}), {x}, {y})", x, y)
+        if w.let(f"lax.select(lax.{w.one(('ne', 'ge'))}({x}, {y}), {x}, {y})", x, y) and x == y:
+            w.shared.remarks.add("folded")
 
 
 @kind
@@ -115,7 +116,11 @@ def update(w: Writer) -> None:
     if x:
         box = _box(w, x)
         part = w.argument(x.dtype, tuple(b - a for a, b in box))
-        w.let(f"lax.dynamic_update_slice({x}, {part}, {tuple(a for a, _ in box)})", x, part)
+        if (
+            w.let(f"lax.dynamic_update_slice({x}, {part}, {tuple(a for a, _ in box)})", x, part)
+            and part.shape == x.shape
+        ):
+            w.shared.remarks.add("folded")
 
 
 @kind

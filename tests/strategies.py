@@ -156,7 +156,8 @@ class Program:
     types: tuple[tuple[str, tuple[int, ...]], ...]
     remarks: frozenset[str] = frozenset()
     """"empty": an array or a loop of nothing in it; "looped gradient": a loop that is differentiated; "custom
-    gradient": a derivative of the author's own; "gradient": any at all; "branch": one of several arms;
+    gradient": a derivative of the author's own; "gradient": any at all; "branch": one of several arms; "folded":
+    what MLIR drops while it is lowered, a choice between equals or an array that is overwritten whole;
     "carried row": a scan stacks what it also carries, one array in the loop and two unrolled."""
 
     @property
