@@ -20,8 +20,8 @@ from costtrace.core import EXACT, Cost
 from costtrace.errors import FormatError, UsageError
 from costtrace.summary import SCHEMA as PROFILE
 from costtrace.summary import Profile, worst
+from costtrace.version import DOCUMENT
 
-DOCUMENT = "costtrace/1"
 WHOLE = ""
 """The scope that is a whole stage; the stage that is all stages, each as often as it is called."""
 

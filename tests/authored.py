@@ -101,3 +101,10 @@ def folder(path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr(table, "RULES", dict(table.RULES))
     return path
+
+
+def hears(number: int, command: list[str]) -> list[str]:
+    """The command line of a process that a signal ends, where the shell that began the tests ignores it too. It sets
+    the signal itself: a fork of this process would have jax's threads."""
+    first = f"import os, signal, sys; signal.signal({int(number)}, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+    return [sys.executable, "-S", "-c", first, *command]

@@ -80,8 +80,8 @@ def test_from_python_a_function_prints_as_it_always_did(capsys: pytest.CaptureFi
 def test_ctrl_c_in_a_users_loop_is_one_line_and_130(here: Path) -> None:
     (here / "loops.py").write_text(LOOPS)
     command = [sys.executable, "-m", "costtrace", "trace", "loops.py:f", "--arg", "f32[2]"]
-    with subprocess.Popen(command, cwd=here, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                          preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)) as process:  # fmt: skip
+    command = authored.hears(signal.SIGINT, command)
+    with subprocess.Popen(command, cwd=here, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None and process.stdout is not None
         assert process.stderr.readline() == "looping\n"
         time.sleep(0.2)

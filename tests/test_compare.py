@@ -130,10 +130,19 @@ def test_scope_and_seconds_in_csv_and_json(tmp_path: Path) -> None:
         ("a.json", '[{"scope": 3, "seconds": 1}]', 'row 1: scope 3 is no text: write its name, or "" for the whole'),
         ("a.json", '[{"scope": ["a"], "stage": "x", "seconds": 1}]', "row 1: scope ['a'] is no text"),
         ("a.json", '[{"scope": "", "stage": 0, "seconds": 1}]', "row 1: stage 0 is no text"),
-        ("a.json", '{"device": {}, "stages": [{"name": 7}]}', "a.json: stage 7 is no text"),
+        (
+            "a.json",
+            '{"schema": "costtrace/9", "device": {}, "stages": []}',
+            "this costtrace reads 'costtrace/1': measure",
+        ),
+        ("a.json", '{"schema": "costtrace/1", "device": {}, "stages": [{"name": 7}]}', "a.json: stage 7 is no text"),
         ("a.json", "{", "no JSON"),
         ("a.json", '{"schema": "costtrace/1"}', "neither a document of costtrace measure nor rows"),
-        ("a.json", '{"device": {}, "stages": [{"name": "x"}]}', "not a whole document of costtrace measure"),
+        (
+            "a.json",
+            '{"schema": "costtrace/1", "device": {}, "stages": [{"name": "x"}]}',
+            "not a whole document of costtrace measure",
+        ),
         ("a.toml", "x = ", "mend the file"),
     ],
 )
@@ -311,7 +320,13 @@ def test_compare_reads_what_measure_wrote(tmp_path: Path, capsys: pytest.Capture
     stage = {"name": "dit", "measured_s": 0.5, "spread": 0.1, "finite": True, "parts": [part],
              "loop": {"steps": 4, "scanned_s": 1.6}}  # fmt: skip
     config = {"res": [256, 256], "steps": 4, "text_tokens": 512, "batch": 1, "dtype": "bfloat16", "scale": 0.125}
-    doc = {"model": "klein", "config": config, "device": {"platform": "cpu"}, "stages": [stage]}
+    doc = {
+        "schema": "costtrace/1",
+        "model": "klein",
+        "config": config,
+        "device": {"platform": "cpu"},
+        "stages": [stage],
+    }
     (tmp_path / "m.json").write_text(json.dumps(doc))
     words = ["compare", "klein", "--scale", "0.125", "--res", "256x256", "--measured", str(tmp_path / "m.json")]
     assert cli.main([*words, "--format", "json"]) == 0

@@ -132,8 +132,8 @@ def test_stopped_while_it_works_a_command_leaves_nothing(number: signal.Signals,
     (here / "loops.py").write_text("import sys\ndef f(x):\n    print('here', flush=True)\n    while True: pass\n")
     before = sorted(here.iterdir())
     command = [sys.executable, "-B", "-m", "costtrace", "trace", "loops.py:f", "--arg", "f32[2]", "--html", "a.html"]
-    with subprocess.Popen(command, cwd=here, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE,
-                          text=True, preexec_fn=lambda: signal.signal(number, signal.SIG_DFL)) as process:  # fmt: skip
+    with subprocess.Popen(authored.hears(number, command), cwd=here, env={**os.environ, "PYTHONPATH": str(ROOT)},
+                          stderr=subprocess.PIPE, text=True) as process:  # fmt: skip
         assert process.stderr is not None
         process.stderr.readline()
         process.send_signal(number)

@@ -15,6 +15,7 @@ from typing import Any
 
 from costtrace.errors import FormatError, UsageError
 from costtrace.evidence import measured as published
+from costtrace.version import DOCUMENT
 
 KEYS = ("scope", "seconds")
 FORMS = (
@@ -96,6 +97,9 @@ def _json(text: str, path: Path) -> Recording:
     except (ValueError, RecursionError) as e:
         raise FormatError(f"{path}: no JSON ({e}): give {FORMS}") from None
     if isinstance(data, dict) and "stages" in data and "device" in data:
+        if data.get("schema") != DOCUMENT:
+            raise FormatError(f"{path} has schema {data.get('schema')!r}, this costtrace reads {DOCUMENT!r}: "
+                              "measure again with this version")  # fmt: skip
         return _measured(data, path)
     rows = data.get("rows") if isinstance(data, dict) else data
     if not isinstance(rows, list):

@@ -14,12 +14,11 @@ from costtrace import capacity, roofline, units
 from costtrace.chip import Chip
 from costtrace.core import EXACT, Cost
 from costtrace.coverage import STATUS, WORK, coverage, unpriced
-from costtrace.version import __version__
+from costtrace.version import DOCUMENT, __version__
 
 if TYPE_CHECKING:  # `costtrace --help` reads GROUPS and needs neither the engine nor numpy
     from costtrace.profiler import Profile, Row
 
-SCHEMA = "costtrace/1"
 Document = dict[str, Any]
 Stages = Sequence[tuple[str, int, "Profile"]]
 """(stage name, calls, Profile of one call)"""
@@ -101,7 +100,7 @@ def document(
 
 def preamble() -> Document:
     """How every document that costtrace writes begins: its schema and the version that wrote it."""
-    return {"schema": SCHEMA, "costtrace": __version__}
+    return {"schema": DOCUMENT, "costtrace": __version__}
 
 
 def several(documents: Sequence[Document]) -> Document:

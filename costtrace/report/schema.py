@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from costtrace import figure
+from costtrace import figure, version
 from costtrace.core import COUNTS, EXACT, MODELLED, TABLES, UNKNOWN
 from costtrace.coverage import WORK
 from costtrace.diff import ADDED, CHANGED, REMOVED, SHOWN
@@ -92,7 +92,7 @@ STAGE = _object(
     },
     {**USEFUL, "rows_left_out": COUNT},
 )
-HEAD = {"schema": {"const": figure.DOCUMENT}, "costtrace": TEXT}
+HEAD = {"schema": {"const": version.DOCUMENT}, "costtrace": TEXT}
 NOTE = _object({"kind": TEXT, "stage": TEXT, "scope": TEXT, "text": TEXT})
 RATE = _object({"key": TEXT, "text": TEXT, "value": NUMBER, "unit": TEXT, "tag": {"enum": ["M", "D", "S"]},
                 "source": TEXT, "date": TEXT})  # fmt: skip
