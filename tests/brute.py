@@ -93,6 +93,12 @@ class Machine:
         self.steps.append(Step(primitive, place, dict(zip(out.ravel().tolist(), needs, strict=True))))
         return out
 
+    def join(self, n: int) -> None:
+        """The last n steps are one, with n results: its operands are read once."""
+        for step in self.steps[len(self.steps) - n + 1 :]:
+            self.steps[len(self.steps) - n].needs.update(step.needs)
+        del self.steps[len(self.steps) - n + 1 :]
+
     def ask(self, place: Key, numbers: Numbers) -> None:
         """A step without a result that reads `numbers`: a branch's predicate."""
         n = int(self.new((1,), "none").item())
@@ -181,6 +187,7 @@ class Runner:
         else:
             needs = elementwise(numbers, p, aval.shape)
         outs = [Value(self.machine.make(name, at, v.aval, needs), None, at) for v in eqn.outvars]
+        self.machine.join(len(outs))
         if name in UPDATES and self.machine.whole(numbers[0]):
             self.machine.steps[-1].changes = frozenset(numbers[0].ravel().tolist())
         outs[0].known = self.hold(name, p, ins, aval)
