@@ -25,6 +25,7 @@ from needs import (
     Key,
     Needs,
     Numbers,
+    Step,
     Value,
     bits,
     elementwise,
@@ -36,16 +37,6 @@ from needs import (
 
 UPDATES = ("dynamic_update_slice", "scatter", "scatter-add")
 CALLS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
-
-
-@dataclass
-class Step:
-    primitive: str
-    place: Key
-    needs: dict[int, frozenset[int]]
-    """Element made -> elements needed for it."""
-    changes: frozenset[int] = frozenset()
-    """The elements of the buffer that an update changes a part of."""
 
 
 @dataclass

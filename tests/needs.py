@@ -35,6 +35,16 @@ class Value:
     place: Key = ()
 
 
+@dataclass
+class Step:
+    primitive: str
+    place: Key
+    needs: dict[int, frozenset[int]]
+    """Element made -> elements needed for it."""
+    changes: frozenset[int] = frozenset()
+    """The elements of the buffer that an update changes a part of."""
+
+
 def scan_counts(p: Any) -> tuple[int, int]:
     """(constants, carries) of a scan: numbers in jax 0.10, the parts of a tree in 0.12."""
     if "num_carry" in p:
