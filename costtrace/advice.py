@@ -28,13 +28,14 @@ SMALL = 0.1
 OTHERS = 3
 """Other chips that are shown, the fastest."""
 BATCH = 8
-SAVES, STANDS, NOT = "pays", "stands", "no"
+SAVES, KEPT, STANDS, NOT = "pays", "kept", "stands", "no"
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One thing to do, and the seconds before and after it. `verdict`: it pays; it stands though it saves nothing (or
-    is done already); no, it does not pay here. None where a figure does not apply or nothing was compiled."""
+    """One thing to do, and the seconds before and after it. `verdict`: it pays; it is kept, because what it saves is
+    saved already; it stands though it saves nothing; no, it does not pay here. None where a figure does not apply or
+    nothing was compiled."""
 
     kind: str
     scope: str
@@ -45,6 +46,8 @@ class Advice:
     predicted_saved_s: float | None = None
     costs: str = ""
     stands: bool = False
+    done: bool = False
+    """True where the seconds after it are the present ones."""
     known: bool = True
     """False where the seconds leave out work that the chip has no rate for, and so compare with nothing."""
 
@@ -65,7 +68,9 @@ class Advice:
     @property
     def verdict(self) -> str:
         pays = max(self.saved_s, self.rank) >= PAYS * self.before_s and self.before_s > 0
-        return STANDS if self.stands else SAVES if pays and self.known else NOT
+        if self.stands:
+            return STANDS
+        return (KEPT if self.done else SAVES) if pays and self.known else NOT
 
     @property
     def holds(self) -> bool:
@@ -127,7 +132,7 @@ class Adviser:
         new = [line for line in after.missing if line not in self.now.missing]
         costs = "; ".join(part for part in (costs, f"{new[0]}: its seconds leave that work out" if new else "") if part)
         return Advice(kind, scope, what, self.now.serial, after.serial, self.now.floor - after.floor, predicted, costs,
-                      stands, not new)  # fmt: skip
+                      stands, known=not new)  # fmt: skip
 
     def _scopes(self, text: str) -> list[str]:
         """The scopes that a change names, without the stages that a hoist may name."""
@@ -175,12 +180,12 @@ class Adviser:
     # What is found
 
     def advise(self, depths: Mapping[str, int | None], measured: Sequence[Measurement] = ()) -> list[Advice]:
-        """All of it: what pays first, the most seconds first; then what stands; then what does not pay."""
+        """All of it: what pays, the most seconds first; then what is done already, what stands, what does not pay."""
         found = [*self._changes(depths), *self._steps(), *self._others(), *self._measured(measured)]
         if self.base.chips > 1:
             for stage in self.base.stages:
                 found += self._placed(stage.name)
-        order = [SAVES, STANDS, NOT]
+        order = [SAVES, KEPT, STANDS, NOT]
         return sorted(found, key=lambda a: (order.index(a.verdict), -a.rank))
 
     def _changes(self, depths: Mapping[str, int | None]) -> Iterator[Advice]:
@@ -242,7 +247,8 @@ class Adviser:
         def instead(other: str, what: str, costs: str, stands: bool = False) -> Advice:
             more = (each[other].serial_s() - chosen.serial_s()) / items
             floor = (each[other].floor_s() - chosen.floor_s()) / items
-            return Advice("strategy", stage, what, self.now.serial + more, self.now.serial, floor, None, costs, stands)
+            return Advice("strategy", stage, what, self.now.serial + more, self.now.serial, floor, None, costs, stands,
+                          done=True)  # fmt: skip
 
         links = units.text(chosen.link_s(), "s", 3)
         if name != ALONE:

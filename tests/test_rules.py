@@ -21,9 +21,10 @@ from hypothesis import strategies as st
 from jax import lax
 from rule_rows import Row, op, ops
 
+from costtrace import chip, roofline
 from costtrace.core import MODELLED, Cost, Op
 from costtrace.errors import UnknownCostError, UsageError
-from costtrace.rules import RULES
+from costtrace.rules import RULES, table
 from costtrace.rules.convolution import taps
 from costtrace.rules.table import rule
 
@@ -97,6 +98,35 @@ def test_a_rule_of_ones_own() -> None:
     assert RULES["first_of_two"].formula is RULES["second_of_two"].formula is two
     assert RULES["first_of_two"].formula(op("first_of_two", "f32[3,5]", "")) == Cost(vector_flops=2 * 3 * 5)
     assert RULES["second_of_two"].status == MODELLED
+
+
+@pytest.mark.usefixtures("empty_slot")
+@pytest.mark.parametrize(
+    ("ins", "cost", "dtypes"),
+    [
+        ("bf16[3,5] f32[]", Cost(vector_flops=7), {"bfloat16": 7}),
+        ("i8[3,5] bf16[5]", Cost(matmul_flops=7), {"bfloat16": 7}),
+        ("i8[3,5] i4[5]", Cost(matmul_flops=7), {"int8": 7}),
+        ("i8[3,5] bf16[5]", Cost(matmul_flops=7, by_dtype={"int8": 7}), {"int8": 7}),
+        (
+            "bf16[3] f32[3]",
+            Cost(linalg_flops=7, fft_flops=2, vector_by_dtype={"bfloat16": 4}),
+            {"bfloat16": 4, "float32": 5},
+        ),
+    ],
+)
+def test_flops_of_ones_own_rule_have_a_dtype(ins: str, cost: Cost, dtypes: dict[str, int]) -> None:
+    rule("first_of_two")(lambda _: cost)
+    found = table.priced(op("first_of_two", ins, "f32[3]")).cost
+    assert {**found.by_dtype, **found.vector_by_dtype} == dtypes
+    assert roofline.times(found, chip.load("v6e"), 0).seconds > 0
+
+
+@pytest.mark.usefixtures("empty_slot")
+def test_a_table_of_more_than_its_flops_is_refused() -> None:
+    rule("first_of_two")(lambda _: Cost(matmul_flops=7, by_dtype={"int8": 8}))
+    with pytest.raises(UsageError, match=r"gives by_dtype = \{'int8': 8\}, more than the 7 FLOPs"):
+        table.priced(op("first_of_two", "f32[3]", "f32[3]"))
 
 
 def test_a_collective_over_an_unknown_axis_has_no_price() -> None:

@@ -41,6 +41,9 @@ def rule(*primitives: str, status: str = EXACT) -> Callable[[Formula], Formula]:
     ...     "2 m k: one multiply-add per weight."
     ...     return costtrace.Cost(vector_flops=2 * op.inputs[0].size)
 
+    FLOPs are priced at the rate of the widest floating operand's dtype, unless `by_dtype` (of matmul and conv FLOPs) or
+    `vector_by_dtype` (of the others) of the Cost says which: by_dtype={"int8": n}. Bytes are not a rule's to give.
+
     Raises UsageError where the primitive has a rule already, or no name is given.
     """
     if not primitives or not all(isinstance(p, str) for p in primitives):
@@ -89,7 +92,24 @@ def priced(op: Op) -> Priced:
     for name in TABLES:
         for key, n in getattr(cost, name).items():
             _counted(n, f"{name}[{key!r}]", found)
-    return Priced(cost, found.status)
+    return Priced(cost if found.owner.startswith(__package__ or "") else _with_dtypes(cost, op, found), found.status)
+
+
+def _with_dtypes(cost: Cost, op: Op, found: Rule) -> Cost:
+    """The cost, whose FLOPs without a dtype have that of the operands: the widest floating one, else the widest."""
+    arrays = [v for v in op.inputs if v.shape] or list(op.inputs) or list(op.outputs)
+    widest = max(arrays, key=lambda v: (is_float(v.dtype), v.bits)).dtype if arrays else "float32"
+    given = {"by_dtype": cost.matmul_flops + cost.conv_flops,
+             "vector_by_dtype": cost.vector_flops + cost.linalg_flops + cost.fft_flops}  # fmt: skip
+    for name, flops in given.items():
+        table = dict(getattr(cost, name))
+        left = flops - sum(table.values())
+        if left < 0:
+            raise UsageError(f"the rule for {op.primitive!r} ({_place(found)}) gives {name} = {table!r}, more than the "
+                             f"{flops} FLOPs that it is the table of: count both alike")  # fmt: skip
+        if left:
+            cost = cost.replace(**{name: {**table, widest: table.get(widest, 0) + left}})
+    return cost
 
 
 def _counted(n: object, name: str, found: Rule) -> None:
