@@ -160,6 +160,13 @@ class Claims:
     about: Mapping[str, str] = field(default_factory=dict)
     envelope: Envelope | None = None
 
+    @property
+    def origin(self) -> str:
+        """Who says it: the source of all, else those of each claim, the first three; "" where nothing is claimed."""
+        some = list(dict.fromkeys(each.source for each in (*self.claims, *self.quotes, *self.shortcuts) if each.source))
+        more = f" and {len(some) - 3} more" if len(some) > 3 else ""
+        return self.source or "; ".join(some[:3]) + more
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "claims", tuple(self.claims))
         seen: set[tuple[str, str, str]] = set()

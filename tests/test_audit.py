@@ -286,8 +286,11 @@ def test_explain(klein) -> None:
     assert "= 2 * 1536 * 3072 * (3 * 3072 + 2 * 9216) * 20 = 5,218,385,264,640 [D]" in page
     assert "source: the report" in page and "rule: 2 b m n k" in page
     assert report.explain(klein, "single/linear1", "") and report.explain(klein, "dit:final layer", "")
-    with pytest.raises(UsageError, match="--explain single: linear9: no such row: there are"):
+    assert report.explain(klein, "linear1", "the report") == report.explain(klein, "single/linear1", "the report")
+    with pytest.raises(UsageError, match="--explain single: linear9: no such row: did you mean single: linear"):
         report.explain(klein, "single: linear9", "")
+    with pytest.raises(UsageError, match="--explain nothing: no such row: there are"):
+        report.explain(klein, "nothing", "")
 
 
 @pytest.mark.parametrize("form", ["csv", "tsv", "md", "latex", "text"])

@@ -63,6 +63,15 @@ def test_claims_are_found_in_the_file_beside_it_or_where_they_are_said_to_be(tin
     assert claim.find("klein").claims and claim.find("sa3").claims
 
 
+def test_the_audits_head_names_the_claims_own_sources(tiny, capsys) -> None:
+    assert main(["audit", str(tiny)]) == 0
+    page = capsys.readouterr().out
+    assert "hand: our notes, page 1; our notes, page 2 [D]" in page and "no claims" not in page
+    some = [Claim("flops", "forward", str(k), "0", f"page {k}") for k in range(5)]
+    assert Claims(some).origin == "page 0; page 1; page 2 and 2 more"
+    assert Claims(some, source="a book").origin == "a book"
+
+
 def test_a_model_without_claims_is_still_held_against_xla(tiny, capsys) -> None:
     tiny.write_text(tiny.read_text().partition("CLAIMS")[0])
     assert main(["audit", str(tiny)]) == 0

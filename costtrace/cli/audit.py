@@ -75,7 +75,7 @@ def _run(name: str, found: model.Model, config: Any, options: dict[str, Any]) ->
     if options["explain"]:
         click.echo(report.explain(made, options["explain"], claims.source))
     else:
-        click.echo(report.text(made, options["format"], claims.source or "no claims", options["verbose"]))
+        click.echo(report.text(made, options["format"], claims.origin or "no claims", options["verbose"]))
     if audit.failed(made, wanted):
         raise click.exceptions.Exit(FAIL)
 

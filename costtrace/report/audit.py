@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -167,7 +168,7 @@ def _page(audit: Audit, source: str, verbose: bool) -> Iterator[str]:
         yield from _told("by convention alone", audit.conventions, verbose, 4)
     counted = Counter(line.verdict for line in audit.lines)
     yield from wrapped(
-        "rows: "
+        "quantities of these rows: "
         + ", ".join(f"{counted[v]} {v}" for v in VERDICTS if counted[v])
         + ". Tags: "
         + ", ".join(f"[{tag}] {word}" for tag, word in TAGS.items())
@@ -309,21 +310,24 @@ def _noted(some: Sequence[Line]) -> Iterator[str]:
 
 
 def explain(audit: Audit, name: str, source: str) -> str:
-    """Each quantity of the rows called `name` (or "stage:row", or a scope): the claim's formula with its values and
-    source, the program's ops with their rules. Raises UsageError where there is none."""
-    found = [
-        line
-        for line in audit.lines
-        if name in (line.row, line.scope, f"{line.stage}:{line.row}", *line.scopes, *line.wanted)
-    ]
+    """Each quantity of the rows called `name` (or "stage:row", a scope, or the end of one): the claim's formula with
+    its values and source, the program's ops with their rules. Raises UsageError where there is none."""
+    found = [line for line in audit.lines if name in _called(line)]
+    found = found or [line for line in audit.lines if any(each.endswith(f"/{name}") for each in _called(line))]
     if not found:
-        known = ", ".join(dict.fromkeys(line.row for line in audit.lines))
-        raise UsageError(f"--explain {name}: no such row: there are {known}")
+        known = list(dict.fromkeys(line.row for line in audit.lines))
+        near = difflib.get_close_matches(name, known, 3)
+        raise UsageError(f"--explain {name}: no such row: "
+                         + (f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"))  # fmt: skip
     out: list[str] = []
     for stage, row in dict.fromkeys((line.stage, line.row) for line in found):
         some = [line for line in found if (line.stage, line.row) == (stage, row)]
         out += [f"{stage}: {row} (scope {some[0].scope}), one call", *_explained(some, audit, source), ""]
     return "\n".join(out).rstrip()
+
+
+def _called(line: Line) -> tuple[str, ...]:
+    return (line.row, line.scope, f"{line.stage}:{line.row}", *line.scopes, *line.wanted)
 
 
 def _explained(some: Sequence[Line], audit: Audit, source: str) -> Iterator[str]:
