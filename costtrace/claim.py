@@ -163,7 +163,8 @@ class Claims:
     @property
     def origin(self) -> str:
         """Who says it: the source of all, else those of each claim, the first three; "" where nothing is claimed."""
-        some = list(dict.fromkeys(each.source for each in (*self.claims, *self.quotes, *self.shortcuts) if each.source))
+        each = [c.source for c in self.claims] + [q.source for q in self.quotes] + [s.source for s in self.shortcuts]
+        some = list(dict.fromkeys(source for source in each if source))
         more = f" and {len(some) - 3} more" if len(some) > 3 else ""
         return self.source or "; ".join(some[:3]) + more
 

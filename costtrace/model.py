@@ -28,7 +28,7 @@ import inspect
 import sys
 import traceback
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -163,12 +163,22 @@ def find(name: str) -> Model:
         return _model(importlib.import_module(f"costtrace.models_spec.{name}"), name)
     if entry := _offered().get(name):
         return _model(_loaded(entry.load, f"{name} ({entry.value})"), name)
-    near = difflib.get_close_matches(name, names(), 1)
-    raise UsageError(
-        f"no model {name!r}"
-        + (f": did you mean {near[0]!r}?" if near else "")
-        + f" Models: {', '.join(names())}; or the path of a file, ./{name}.py"
-    )
+    file, function, _ = name.partition(".py:")
+    if function:
+        raise UsageError(
+            f"{name} names a function, and this takes a model: put a MODEL around it in {file}.py "
+            f"(docs/add-a-model.md) and give {file}.py; check and diff take its saved JSON too"
+        )
+    there = f"there are {', '.join(names())}; or give the path of a file with a MODEL, as ./mine.py"
+    if meant := near(name, names()):
+        raise UsageError(f"no model {name!r}: did you mean {meant}? {there[0].upper()}{there[1:]}")
+    raise UsageError(f"no model {name!r}: {there}")
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """What somebody who wrote `name` meant: the file of that name, or the nearest of `known`; "" for neither."""
+    beside = f"{name}.py"
+    return f"./{beside}" if Path(beside).is_file() else next(iter(difflib.get_close_matches(name, known, 1)), "")
 
 
 def _model(found: Any, place: str) -> Model:

@@ -16,7 +16,9 @@ one order whatever theirs: naming a scope twice changes it once. Two figures:
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -149,7 +151,13 @@ def changed(texts: Sequence[str], whole: Program, chip: Chip) -> Program:
 def _known(text: str, wanted: Sequence[str], whole: Program) -> None:
     """Raises UsageError where no scope has any of the names; of some that nothing has, `unmatched` tells."""
     if len(unmatched(wanted, whole)) == len(wanted):
-        raise UsageError(f"--what-if {text}: no scope is called {wanted[0]}: costtrace MODEL --depth 3 lists them")
+        paths = {path for part in whole.parts for path in itertools.accumulate(part.scope.split("/"), "{}/{}".format)}
+        known = paths if "/" in wanted[0] else {path.rpartition("/")[2] for path in paths}
+        near = difflib.get_close_matches(wanted[0], sorted(known), 1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise UsageError(
+            f"--what-if {text}: no scope is called {wanted[0]}: {hint}costtrace MODEL --depth 3 lists them"
+        )
 
 
 def unmatched(names: Sequence[str], whole: Program) -> list[str]:

@@ -130,7 +130,7 @@ ROWS = {
     "check --budget budget_quantity.toml":
         "budget_quantity.toml: limit 1: no quantity 'flopz': there are ",
     "check --budget budget_program.toml":
-        "no model 'klien': did you mean 'klein'? Models: ",
+        "no model 'klien': did you mean klein? There are ",
     "check --budget budget_nameless.toml":
         'budget_nameless.toml names no program: add program = "klein", or give --program',
     "check --budget budget_chip.toml":
@@ -140,7 +140,7 @@ ROWS = {
     "check --budget budget_list.toml":
         "budget_list.toml: limit 1: flops = [1]: write a limit with its unit, like '2 FLOP'",
     "check --budget budget_nameless.toml --program small.py:tokens":
-        "no model 'small.py:tokens' Models: ",
+        "small.py:tokens names a function, and this takes a model: put a MODEL around it in small.py (docs/",
     "check --budget budget_nameless.toml --program empty.json":
         "empty.json is not JSON (Expecting value: line 1 column 1 (char 0)): save it with",
     "diff nofile.json nofile.json": "nofile.json: No such file or directory: give a saved JSON file, or a model",
@@ -245,7 +245,7 @@ ROWS = {
     "audit small.py --explain nope": "--explain nope: no such row: there are ",
     "audit small.py --compiled v99":
         "no chip 'v99': known are ",
-    "audit klien": "no model 'klien': did you mean 'klein'? Models: ",
+    "audit klien": "no model 'klien': did you mean klein? There are ",
     "trace mine.py:with_tree --arg bf16[4,8] --checkpoint clash.safetensors":
         "tensor 'a/b' lies under 'a', which is a tensor too: rename one of them",
     "trace mine.py:with_tree --arg bf16[4,8] --checkpoint dtype.safetensors":
@@ -277,7 +277,7 @@ ROWS = {
         "words.jaxexport is an artifact, with arguments of its own: give only --dim for its sizes",
     "trace empty.hlo --chip v99":
         "no chip 'v99': known are ",
-    "emulate nope": "no model 'nope' Models: ",
+    "emulate nope": "no model 'nope': there are ",
     "emulate --chip v99": "no chip 'v99': known are ",
     "emulate --tile 2x2": "--tile 2x2: write MxNxK, as in 16x8x32",
     "emulate --moduli -1": "--moduli -1: give a whole number, 1 or more, or auto",
@@ -289,7 +289,7 @@ ROWS = {
     "emulate --alpha inf": "invalid value for '--alpha': inf is not a number (costtrace emulate --help)",
     "emulate --scheme nope": "invalid value for '--scheme': 'nope' is not one of 'ozaki2-fp8', 'ozaki2-int8',",
     "emulate exits.py:f": "exits.py failed while it was loaded: Exited: it calls sys.exit(3): let it return, or",
-    "advise nope": "no model 'nope' Models: ",
+    "advise nope": "no model 'nope': there are ",
     "advise small.py --what-if nope":
         "--what-if nope: there are ",
     "advise small.py --what-if int8:nowhere":
@@ -308,7 +308,7 @@ ROWS = {
     "sweep klein --chip v99": "no chip 'v99': known are ",
     "sweep klein --strategy nope":
         "no strategy 'nope': there are ",
-    "sweep nope": "no model 'nope' Models: ",
+    "sweep nope": "no model 'nope': there are ",
     "sweep exits.py": "exits.py failed while it was loaded: Exited: it calls sys.exit(3): let it return, or",
     "validate --chip v99": "no measurement of any model on v99: there are ",
     "validate --model nope": "no measurement of nope on any chip: there are ",
@@ -344,7 +344,7 @@ ROWS = {
     "check --budget budget_nameless.toml --program fails.py":
         "run failed while jax traced it: AttributeError: DynamicJaxprTracer has no attribute",
     "sweep fails.py": "run failed while jax traced it: AttributeError: DynamicJaxprTracer has no attribute",
-    "measure nope": "no model 'nope' Models: ",
+    "measure nope": "no model 'nope': there are ",
     "measure small.py --stage nope": "--stage nope: no such stage: there are ",
     "measure small.py --seconds-each nan": "invalid value for '--seconds-each': nan is not a number",
     "measure small.py --out /nowhere/x.json": "--out /nowhere/x.json: No such file or directory: give the path",

@@ -130,7 +130,7 @@ def test_a_saved_document_and_a_saved_profile_are_sides(tmp_path: Path, small: P
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("klein:res", "no model 'klein:res': did you mean 'klein'"),
+        ("klein:res", "no model 'klein:res': did you mean klein"),
         ("klein:res=512x512,steps", "option 'steps' has no value: write klein:NAME=VALUE"),
         ("nothing.json", "No such file or directory: give a saved JSON file, or a model"),
         ("klein:size=3", "klein has no option 'size'"),

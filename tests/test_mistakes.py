@@ -21,6 +21,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 ERRORS = {
     "klien": 'unknown model "klien": did you mean klein? costtrace models lists them',
+    "small": 'unknown model "small": did you mean ./small.py? costtrace models lists them',
+    "swep": 'no command "swep": did you mean sweep? costtrace --help lists them',
     "nothing-like-it": 'unknown model "nothing-like-it": costtrace models lists them',
     "klein --chip v9": "no chip 'v9': known are ",
     "klein --chip nofile.toml": "no chip file 'nofile.toml': give the path of a TOML file, or a name: ",

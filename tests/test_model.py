@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from importlib import metadata
@@ -11,6 +12,7 @@ import pytest
 
 import costtrace
 from costtrace import model
+from costtrace.cli import main
 from costtrace.errors import UsageError
 from costtrace.model import bind
 
@@ -104,8 +106,15 @@ def test_a_spec_that_does_not_load(tiny, text, message) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("kline", r"^no model 'kline': did you mean 'klein'\? Models: .*klein.*; or the path of a file, \./kline\.py$"),
-        ("zzz", r"^no model 'zzz' Models: "),
+        (
+            "kline",
+            r"^no model 'kline': did you mean klein\? There are .*klein.*; or give the path of a file with a MODEL",
+        ),
+        ("zzz", r"^no model 'zzz': there are "),
+        (
+            "block.py:block",
+            r"^block\.py:block names a function, .*: put a MODEL around it in block\.py \(docs/add-a-model",
+        ),
         ("./nowhere.py", r"^no file nowhere\.py: give the path of a Python file with a MODEL in it$"),
         ("models_spec/", r"^no file models_spec: give the path of a Python file"),
     ],
@@ -176,3 +185,17 @@ def test_options_are_listed_as_they_are(name) -> None:
     found, listed = model.find(name), model.listed()[name]
     assert listed.title == found.title
     assert list(listed.options) == list(found.options())
+
+
+def test_the_pages_function_becomes_a_model(tmp_path, monkeypatch, capsys) -> None:
+    page = (Path(__file__).parent.parent / "docs" / "add-a-model.md").read_text()
+    code = re.findall(r"```python\n(.*?)```", page.partition("## A function that you have already")[2], re.DOTALL)[0]
+    monkeypatch.chdir(tmp_path)
+    Path("block.py").write_text(code)
+    limit = 'weight_bytes = "== 4194304 B"'  # two matrices of 512 x 2048, two bytes an element
+    Path("budget.toml").write_text(f'program = "./block.py"\n[[limit]]\n{limit}\n')
+    assert main(["check", "--budget", "budget.toml"]) == 0
+    assert main(["./block.py", "--what-if", "int8:mlp"]) == 0
+    capsys.readouterr()
+    assert main(["advise", "block.py:block"]) == 2
+    assert "block.py:block names a function" in capsys.readouterr().err

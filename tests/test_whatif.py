@@ -229,7 +229,8 @@ def test_patterns(scope: str, pattern: str, hit: bool) -> None:
     [
         ("int4:up", "there are int8, fp8, w8a16, fuse, flash, hoist"),
         ("int8", "name scopes, as in int8:double/mlp"),
-        ("fuse:upp", "no scope is called upp"),
+        ("fuse:upp", "no scope is called upp: did you mean up\\? costtrace"),
+        ("fuse:zzz", "no scope is called zzz: costtrace MODEL --depth 3 lists them"),
         ("hoist:dit", "no scope is called dit"),
     ],
 )

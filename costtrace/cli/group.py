@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from typing import Any
 
@@ -80,8 +79,10 @@ class Commands(click.Group):
 
         if ".py:" in name:
             raise UsageError(f"{name} is a function: write costtrace trace {name}, with an --arg for each argument")
-        near = difflib.get_close_matches(name, [*model.names(), *COMMANDS], 1)
-        hint = f"did you mean {near[0]}? " if near else ""
+        near = model.near(name, [*model.names(), *COMMANDS])
+        if near in COMMANDS:
+            raise UsageError(f'no command "{name}": did you mean {near}? costtrace --help lists them')
+        hint = f"did you mean {near}? " if near else ""
         raise UsageError(f'unknown model "{name}": {hint}costtrace models lists them')
 
     def invoke(self, ctx: click.Context) -> Any:

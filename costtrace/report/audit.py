@@ -317,8 +317,8 @@ def explain(audit: Audit, name: str, source: str) -> str:
     if not found:
         known = list(dict.fromkeys(line.row for line in audit.lines))
         near = difflib.get_close_matches(name, known, 3)
-        raise UsageError(f"--explain {name}: no such row: "
-                         + (f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"))  # fmt: skip
+        hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"
+        raise UsageError(f"--explain {name}: no such row: {hint}")
     out: list[str] = []
     for stage, row in dict.fromkeys((line.stage, line.row) for line in found):
         some = [line for line in found if (line.stage, line.row) == (stage, row)]
