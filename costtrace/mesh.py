@@ -272,7 +272,7 @@ def price(kind: str, local: float, group: Group, chip: Chip) -> Price:
         out += seconds
         words.append(why)
     return Price(out, hops * latency, f"{factor.words} on {group}: " + " + ".join(words)
-                 + (f"; latency {hops} x {units.text(latency, 's')}" if latency else ""))  # fmt: skip
+                 + (f" + {hops} hops x {units.text(latency, 's')}" if latency and hops else ""))  # fmt: skip
 
 
 def _outer(kind: str, whole: float, local: float, n: int, nodes: int) -> float:

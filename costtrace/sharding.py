@@ -214,6 +214,21 @@ def axes_of(name: str, chips: int, given: dict[str, int] | None = None) -> dict[
     return out
 
 
+BESIDE = ("tp", "sp", "ulysses", "ring")
+"""Strategies that leave a batch whole, for `data` to cut."""
+
+
+def beside_data(names: Iterable[str], stages: Sequence[Part], chips: int) -> dict[str, dict[str, int]]:
+    """{"data+tp": {"data": 4, "model": 2}}: what to try where the batch does not divide by the chips, but a factor of
+    theirs divides it."""
+    sizes = [part.found.smallest([part.found.batch]) for part in stages if part.found.batch]
+    factor = math.gcd(chips, *sizes)
+    if not sizes or not 1 < factor < chips:
+        return {}
+    return {f"{DATA}+{each}": {DATA: factor, STRATEGIES[each].axes[0]: chips // factor}
+            for each in names if each in BESIDE}  # fmt: skip
+
+
 def placed(name: str, stages: Sequence[Part], chip: Chip, chips: int, given: dict[str, int] | None = None) -> Placed:
     """The program on `chips` chips by the strategy `name` ("tp", "fsdp+tp"). Raises UsageError as axes_of and Mesh."""
     axes = axes_of(name, chips, given)
@@ -317,4 +332,12 @@ def ranked(some: Iterable[Placed]) -> list[Placed]:
     return sorted(some, key=lambda p: (p.blocked, p.serial_s()))
 
 
-__all__ = ["STRATEGIES", "Part", "Placed", "Share", "axes_of", "collectives", "placed", "ranked", "share", "zero_bytes"]
+def everything(stages: Sequence[Part], chip: Chip, chips: int) -> list[Placed]:
+    """Every strategy, best first; those that work also beside `data`, where the batch asks for that."""
+    alone = ranked(placed(each, stages, chip, chips) for each in STRATEGIES)
+    laid = beside_data([p.name for p in alone if not p.blocked], stages, chips)
+    return ranked([*alone, *(placed(name, stages, chip, chips, axes) for name, axes in laid.items())])
+
+
+__all__ = ["STRATEGIES", "Part", "Placed", "Share", "axes_of", "beside_data", "collectives", "everything", "placed",
+           "ranked", "share", "zero_bytes"]  # fmt: skip

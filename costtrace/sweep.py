@@ -272,8 +272,10 @@ def _several(job: Job, chip: Chip, n: int, traced: Sequence[tuple[Any, Any]]) ->
     from costtrace.summary import worst
 
     parts = [part for part, _ in traced]
-    names = job.strategies or tuple(sharding.STRATEGIES)
-    best, *_ = sharding.ranked(sharding.placed(name, parts, chip, n) for name in names)
+    if job.strategies:
+        best, *_ = sharding.ranked(sharding.placed(name, parts, chip, n) for name in job.strategies)
+    else:
+        best, *_ = sharding.everything(parts, chip, n)
     floor = best.floor_s()
     return _row(
         job, chip, n, error=best.problems[-1] if best.blocked and best.problems else "",

@@ -136,7 +136,7 @@ def test_more_chips_than_a_pod_go_over_the_network() -> None:
 def test_a_price_says_its_formula_and_its_values() -> None:
     said = mesh.price(ALL_GATHER, 1e9, Mesh({"seq": 8}, V6E).group("seq"), V6E).formula
     assert said == (
-        "(N-1)/N S on 8 chips (4 x 2): 7 GB / (2 links x 100 GB/s); latency 4 x 1 us"
+        "(N-1)/N S on 8 chips (4 x 2): 7 GB / (2 links x 100 GB/s) + 4 hops x 1 us"
     )  # fmt: skip
 
 

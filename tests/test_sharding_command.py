@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from costtrace import units
 from costtrace.cli import main
 
 
@@ -79,8 +80,10 @@ def test_the_command_refuses_in_one_line(capsys: pytest.CaptureFixture[str], arg
 
 def test_explain_shows_formula_values_and_sources(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = run(capsys, "--chips", "8", "--strategy", "tp", "--explain", "tp")
-    assert "2 (N-1)/N S on 8 chips (4 x 2): 16.52 MB / (2 links x 100 GB/s); latency 8 x 1 us = 90.58 us" in out
-    assert "by hand: 2 (N-1)/N S = 16.52 MB / 400 GB/s (all links, one ring) = 41.29 us" in out
+    told = " ".join(out.split())
+    assert max(map(len, out.splitlines())) <= 100 and "scale_out" not in out  # all within one pod
+    assert "2 (N-1)/N S on 8 chips (4 x 2): 16.52 MB / (2 links x 100 GB/s) + 8 hops x 1 us = 90.58 us" in told
+    assert "by hand: 2 (N-1)/N S = 16.52 MB / 400 GB/s (all links, one ring) = 41.29 us" in told
     assert "v6e link.bandwidth = 100 GB/s [D: " in out
     assert "How to Scale Your Model" in out
 
@@ -88,7 +91,9 @@ def test_explain_shows_formula_values_and_sources(capsys: pytest.CaptureFixture[
 def test_explain_of_streaming_has_the_hosts_link_and_no_other(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = run(capsys, "--chips", "8", "--strategy", "stream", "--explain", "stream")
     dit = 3_875_544_576 * 2 / 32e9  # parameters, bytes each, the host's bytes a second
-    assert f"dit: 4 x host: 7.751 GB / 32 GB/s = {1e3 * dit:.4g} ms; other units: compute 11.08 ms" in out
+    assert f"dit: 4 x host: 7.751 GB / 32 GB/s = {1e3 * dit:.4g} ms; other units: compute 11.08 ms" in " ".join(
+        out.split()
+    )
     assert "v6e host.bandwidth = 32 GB/s [S: " in out
     assert "link." not in out and "scale_out" not in out and "formulas" not in out
 
@@ -178,3 +183,61 @@ def test_parameters_that_nobody_named_are_asked_for(capsys: pytest.CaptureFixtur
     arrays = [part for shape in ("64,256", "256,1024", "1024,256") for part in ("--arg", f"bf16[{shape}]")]
     _, out, _ = own(capsys, tmp_path, "plain", *arrays, "--chips", "8", "--strategy", "fsdp,tp")
     assert out.count("no argument is known to hold parameters: --weights NAME") == 2
+
+
+BLOCK = """
+import jax
+
+def block(p, x):
+    q = x @ p["q"]
+    with jax.named_scope("attention"):
+        x = jax.nn.dot_product_attention(q, q, q)
+    with jax.named_scope("out"):
+        return x @ p["o"]
+
+def args():
+    s = lambda *dims: jax.ShapeDtypeStruct(dims, "bfloat16")
+    return {"q": s(64, 64), "o": s(64, 64)}, s(4, 1024, 8, 64)
+"""
+
+
+def block(capsys: pytest.CaptureFixture[str], folder: Path, *argv: str) -> str:
+    (folder / "block.py").write_text(BLOCK)
+    assert main(["trace", f"{folder / 'block.py'}:block", "--args", "args", "--chips", "8", *argv]) == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_the_page_of_parts_says_what_links_take_on_the_slice(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (found,) = json.loads(block(capsys, tmp_path, "--strategy", "ulysses", "--format", "json"))["strategies"]
+    out = block(capsys, tmp_path, "--strategy", "ulysses", "--sort", "floor")
+    link, floor = (units.text(found[key], "s") for key in ("collective_s", "floor_s"))
+    assert f"a slice of 2x4 has them, all calls send for {link}, and the floor is {floor}, as on the page" in out
+    assert "all 4 links of a chip busy" in out
+    assert "note links" not in block(capsys, tmp_path, "--strategy", "stream", "--sort", "floor")  # nothing is sent
+
+
+def test_a_batch_that_shares_a_factor_with_the_chips_is_cut_beside_another(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Four sequences on eight chips: the batch over four, the rest over two."""
+    doc = json.loads(block(capsys, tmp_path, "--format", "json"))
+    found = {s["name"]: s for s in doc["strategies"]}
+    assert found["data+ulysses"]["mesh"] == {"data": 4, "seq": 2}
+    assert found["data+ulysses"]["collective_s"] < found["ulysses"]["collective_s"] and found["data"]["blocked"]
+    assert doc["strategies"][0]["name"].startswith("data+")
+    out = block(capsys, tmp_path, "--strategy", "data,tp")
+    assert "data x8: a factor of 8 divides the batch: try --strategy data+tp --mesh data=4,model=2" in out
+    assert "data=4, seq=2 on a slice of 2x4" in block(capsys, tmp_path, "--explain", "data+ulysses")
+
+
+def test_the_page_says_why_the_first_is_first(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    doc = json.loads(block(capsys, tmp_path, "--strategy", "tp,ulysses", "--format", "json"))
+    first, second = doc["strategies"]
+    more = units.text(second["collective_s"] - first["collective_s"], "s", 3)
+    out = block(capsys, tmp_path, "--strategy", "tp,ulysses")
+    assert (
+        f"ranked by time in turn: {first['name']} {units.text(first['serial_s'], 's')}; {second['name']}, next" in out
+    )
+    assert f"{more} more links" in out

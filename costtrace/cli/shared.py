@@ -56,7 +56,8 @@ class Run:
     stages: Stages
     depths: Mapping[str, int]
     extra: Callable[[chip.Chip, bool], Mapping[str, Any]] | None = None
-    """What the command adds to the document of a chip, with times at measured rates or not."""
+    """What the command adds to the document of a chip, with times at measured rates or not. Its
+    `notes` join the rest."""
     programs: compiled.Programs | None = None
     """The stages' lowered programs, for --compiled."""
     beside: Callable[[chip.Chip], Mapping[str, Any]] | None = None
@@ -94,8 +95,10 @@ def show(runs: Iterable[Run], options: Mapping[str, Any]) -> None:
             if options["explain"]:
                 explanations += explain.explained(options["explain"], run.stages, on, grouping)
             else:
-                more = run.extra(on, options["efficiency"]) if run.extra else {}
+                more = dict(run.extra(on, options["efficiency"])) if run.extra else {}
+                told = more.pop("notes", [])
                 documents.append({**document(run.name, run.config, on, run.stages, grouping), **more})
+                documents[-1]["notes"] += told
                 if options["layers"]:
                     documents[-1]["notes"] += _scanned(documents[-1])
                 if options["strict"]:

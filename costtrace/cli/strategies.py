@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -94,9 +94,11 @@ def show(name: str, programs: Programs, options: Mapping[str, Any]) -> list[dict
     chips = [chip.load(each) for each in options["chip"].split(",")]
     sizes, given = counts(options["chips"]), mesh.parsed(options["mesh"]) if options["mesh"] else None
     names = (options["strategy"] or "all").split(",")
+    everything = names == ["all"] and given is None
     if names == ["all"]:
         names = _fitting(given)
-    if options["explain"] and options["explain"] not in names:
+    known = [*names, *(f"{sharding.DATA}+{each}" for each in sharding.BESIDE if everything)]
+    if options["explain"] and options["explain"] not in known:
         raise UsageError(f"--explain {options['explain']}: with --chips it takes a strategy: {', '.join(names)}")
     for each in names:
         for n in sizes:
@@ -113,13 +115,22 @@ def show(name: str, programs: Programs, options: Mapping[str, Any]) -> list[dict
             placed: list[Placed] = []
             for n in sizes:
                 with working(f"{name} on {n} x {on.name}"):
-                    placed += sharding.ranked(sharding.placed(each, parts, on, n, given) for each in names)
+                    if everything:
+                        placed += sharding.everything(parts, on, n)
+                        continue
+                    some = sharding.ranked(sharding.placed(each, parts, on, n, given) for each in names)
+                    if given is None:
+                        _told(some, parts, n)
+                    placed += some
             if options["strict"]:
                 rated(text for p in placed for text in p.missing)
             if options["explain"]:
                 explained += [line for p in placed if p.name == options["explain"] for line in report.explain(p)]
             documents.append(report.document(name, config, on, parts, placed, said))
     form = options["format"]
+    if options["explain"] and not explained:
+        raise UsageError(f"--explain {options['explain']}: no row of that name: the batch divides, or has no factor of "
+                         "the chips")  # fmt: skip
     if options["explain"]:
         click.echo("\n".join(explained))
     elif form == "json":
@@ -131,6 +142,17 @@ def show(name: str, programs: Programs, options: Mapping[str, Any]) -> list[dict
     else:
         click.echo("\n".join(table.FORMATS[form](report.table(doc)) for doc in documents))
     return documents
+
+
+def _told(some: Sequence[Placed], parts: list[Part], n: int) -> None:
+    """Where the batch leaves `data` no use, its line names the strategy to try beside it."""
+    from costtrace import sharding
+
+    name, laid = next(iter(sharding.beside_data(sharding.BESIDE, parts, n).items()), ("", {}))
+    for p in some:
+        if p.name == sharding.DATA and p.blocked and name:
+            axes = ",".join(f"{axis}={size}" for axis, size in laid.items())
+            p.problems.append(f"a factor of {n} divides the batch: try --strategy {name} --mesh {axes}")
 
 
 def rated(missing: Iterable[str]) -> None:

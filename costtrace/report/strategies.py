@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from costtrace.quote import Said
 
 LEGEND = """work: each stage's floor on one chip; floor: work and links overlapped; in turn: not; hand: as published,
-else FLOPs at peak plus each stage's collectives once, over one ring of all links. ! does not fit or divide."""
+else FLOPs at peak plus each stage's collectives once, over one ring of all links. ! does not fit or divide. Formulas
+of a row: --explain with its name."""
 SHOWN = 12
 """Collectives that a page shows, the longest first."""
 PROBLEMS = 6
@@ -177,7 +178,7 @@ def page(doc: Document) -> str:
     out += [f"  {line}".rstrip() for line in lines(shown(table(doc)))]
     strategies = doc["strategies"]
     if strategies and len({s["chips"] for s in strategies}) == 1:
-        out += ["", *_parts(strategies[0])]
+        out += ["", *_why(strategies), *_parts(strategies[0])]
     out += ["", *_problems(strategies)]
     urgent = [note for note in doc["notes"] if note["kind"] in URGENT]
     alone = all(len(s["stages"]) == 1 for s in strategies)
@@ -195,6 +196,19 @@ def _published(doc: Document) -> Iterator[str]:
         each = ", ".join(f"{units.text(s['hand']['collective_s'], 's', 4)} {s['name']}" for s in own)
         said = f"as published ({own[0]['hand']['source']}): {work} of work and, once, {each} of collectives"
         yield from wrapped(f"hand: {said}. Why they part from the rest: costtrace audit {doc['model']}")
+
+
+def _why(strategies: Sequence[Document]) -> Iterator[str]:
+    """What ranks the first before the second."""
+    running = [s for s in strategies if not s["blocked"]]
+    if len(running) < 2:
+        return
+    first, second = running[:2]
+    more = [(words, second[key] - first[key]) for words, key in (("work", "work_s"), ("links", "collective_s"))]
+    said = " and ".join(f"{units.text(abs(s), 's', 3)} {'more' if s > 0 else 'less'} {words}" for words, s in more if s)
+    yield from wrapped(f"ranked by time in turn: {first['name']} {units.text(first['serial_s'], 's')}; "
+                       f"{second['name']}, next, has {said or 'the same'}")  # fmt: skip
+    yield ""
 
 
 def _parts(s: Document) -> Iterator[str]:
@@ -230,11 +244,19 @@ def _problems(strategies: Sequence[Document]) -> Iterator[str]:
             yield f"{s['name']} x{s['chips']}: {len(s['problems']) - most} more: --format json"
 
 
-NETWORK = ("link.count", "link.bandwidth", "link.latency", "scale_out.bandwidth")
+NETWORK = ("link.count", "link.bandwidth", "link.latency")
 """Numbers of a chip that price collectives."""
+BETWEEN = "scale_out.bandwidth"
+"""The one more that prices those between hosts or pods."""
 
 
 def explain(p: Placed) -> Iterator[str]:
+    """The lines of `_explained`, as wide as a page."""
+    for line in _explained(p):
+        yield from wrapped(line, "    ")
+
+
+def _explained(p: Placed) -> Iterator[str]:
     """Each stage's work and each collective's price as a formula with its values, then the numbers' sources."""
     chip = p.mesh.chip
     axes, slice_ = ", ".join(f"{k}={n}" for k, n in p.mesh.axes.items()), "x".join(map(str, p.mesh.shape))
@@ -261,8 +283,9 @@ def explain(p: Placed) -> Iterator[str]:
             n = p.mesh.group(c.axis).size
             whole = mesh.PRICES[c.kind].whole(c.local, n)
             by_hand = mesh.hand(c.kind, whole, n, chip)
-            yield f"    by hand: {by_hand.formula} = {units.text(by_hand.seconds, 's')}"
-    for key in (*used, *(NETWORK if p.collectives else ())):
+            yield f"  by hand: {by_hand.formula} = {units.text(by_hand.seconds, 's')}"
+    outside = any(p.mesh.group(c.axis).nodes > 1 for c in p.collectives)
+    for key in (*used, *(NETWORK if p.collectives else ()), *((BETWEEN,) if outside else ())):
         number = chip.number(key)
         if number is not None:
             yield f"{chip.name} {key} = {number.cite()}"

@@ -240,7 +240,7 @@ def marked(statuses: Iterable[str]) -> list[str]:
     return [f"{MARKS[status].strip()} {words}" for status, words in MARKED.items() if status in statuses]
 
 
-URGENT = ("does-not-fit", "unknown-primitive", "unknown-trip", "routing")
+URGENT = ("does-not-fit", "links", "unknown-primitive", "unknown-trip", "routing")
 """Kinds of notes that stand before others: without them the table is read wrong."""
 DETAILS = ("working-set",)
 """Kinds of notes that are shown with -v only, and by --explain."""
