@@ -57,6 +57,12 @@ def test_what_prepares_a_sample_is_not_timed() -> None:
     assert found.samples_s == pytest.approx([0.001] * 3)
 
 
+def test_the_first_call_is_told_before_the_second() -> None:
+    clock, told = Clock(9.0, 2.0), []
+    steady(clock.run, Effort(budget_s=1), now=clock.now, first=lambda seconds: told.append((seconds, clock.calls)))
+    assert told == [(9.0, 1)]
+
+
 def test_spread_is_the_band_of_the_quartiles() -> None:
     assert spread([8, 9, 10, 11, 12]) == (11 - 9) / 10
     assert spread([5.0]) == 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +194,36 @@ def test_a_measured_function_has_its_parts_and_a_document(tmp_path: Path, monkey
     assert list((tmp_path / "toy").glob("*.hlo")) and list((tmp_path / "toy").rglob("*.xplane.pb"))
     assert "block/norm" in report.printed(doc, "text") and len(report.printed(doc, "csv").splitlines()) == 1 + 1 + 5
     assert json.loads(report.printed(doc, "json")) == doc
+
+
+def test_a_stage_that_takes_minutes_says_so_and_what_to_do() -> None:
+    """A timing is two calls, three samples and a look at the results; so is each of two depths of scopes."""
+    effort = Effort(budget_s=1.0)
+    text = stage.estimate("block", 30.0, 0, ["attn", "mlp", "mlp/up"], effort)
+    assert text.startswith(
+        f"block: a call takes 30 s: up to {6 * 30 * (1 + 2) // 60} min and compiles for this stage: "
+    )
+    assert "--depth 0 leaves out its 3 parts (then 3 min), a smaller size takes less" in text
+    steps = (6 * 5 + 3 * 6 * 4 * 5) / 60  # alone, and 4 steps as a loop and twice apart
+    assert f"up to {steps:.0f} min" in stage.estimate("dit", 5.0, 4, [], effort)
+    assert "--depth" not in stage.estimate("dit", 30.0, 0, [], effort)
+    assert stage.estimate("block", 1.0, 0, ["attn"], effort) == ""
+
+
+def test_a_measurement_says_what_it_is_at_where_no_terminal_listens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("costtrace.cli.waiting.LINE_EVERY_S", 0.02)
+    monkeypatch.setattr("costtrace.measure.stage.LONG_S", 0.0)
+    (tmp_path / "mine.py").write_text(
+        "import jax\ndef f(x):\n with jax.named_scope('up'):\n  y = x @ x\n return y.sum()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["measure", "mine.py:f", "--arg", "f32[256,256]", "--seconds-each", "0.2"]) == 0
+    out, err = capsys.readouterr()
+    assert re.search(r"^\d+ s: .*f: .*timing the whole$", err, re.MULTILINE), err
+    assert len(re.findall(r"f: a call takes .*: --depth 0 leaves out its 1 part ", err)) == 1
+    assert "up" in out and "timing" not in out
 
 
 @pytest.mark.parametrize(("fn", "args"), [(lambda: jnp.ones(4), ()), (lambda x: x + 1, (shape(8, 64),))])

@@ -12,7 +12,7 @@ import click
 from costtrace import disk
 from costtrace.cli import files, permodel
 from costtrace.cli.number import Number
-from costtrace.cli.waiting import stepped
+from costtrace.cli.waiting import ticking
 from costtrace.errors import UsageError
 from costtrace.report.output import FORMATS
 
@@ -99,8 +99,8 @@ def _run(
     folder = Path(options["folder"]) if options["folder"] else None
     effort = Effort(budget_s=options["budget_s"])
     device.keep_memory()
-    with stepped() as told:
-        doc = run.measured(jobs, {**preamble(), **head}, options["depth"], effort, told, folder)
+    with ticking() as ticker:
+        doc = run.measured(jobs, {**preamble(), **head}, options["depth"], effort, ticker.told, folder, ticker.noted)
     click.echo(report.printed(doc, options["format"]))
     if options["out"]:
         disk.keep({options["out"]: json.dumps(doc, indent=1) + "\n"})

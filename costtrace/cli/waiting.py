@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import click
@@ -35,6 +37,11 @@ class _Line:
         text = text if len(text) <= WIDTH else f"{text[: WIDTH - 3]}..."
         click.echo(f"\r{text.ljust(self.drawn)}" if self.shown else text, err=True, nl=not self.shown)
         self.last_s, self.drawn = time.monotonic(), len(text)
+
+    def keep(self, text: str) -> None:
+        """A line that stays, whatever is drawn after it."""
+        click.echo(f"\r{text.ljust(self.drawn)}" if self.shown else text, err=True)
+        self.last_s, self.drawn = time.monotonic(), 0
 
     @contextlib.contextmanager
     def cleared(self) -> Iterator[None]:
@@ -77,6 +84,51 @@ def stepped() -> Iterator[Callable[[str], None]]:
     line = _Line()
     with line.cleared():
         yield lambda what: line.draw(what) if line.shown else None
+
+
+@dataclass(slots=True)
+class Ticker:
+    """What is under way, for how long. `told(what)` names the next piece of work, `noted(text)` is a line that stays;
+    in between a line comes by itself, since one piece may be a single long call."""
+
+    line: _Line = field(default_factory=_Line)
+    start: float = field(default_factory=time.monotonic)
+    what: str = ""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def told(self, what: str) -> None:
+        with self.lock:
+            self.what = what
+            if self.line.shown:
+                self._draw()
+
+    def noted(self, text: str) -> None:
+        with self.lock:
+            self.line.keep(text)
+
+    def tick(self, done: threading.Event) -> None:
+        """Draws until `done`: each second on a terminal, else a line now and then."""
+        while not done.wait(1.0 if self.line.shown else LINE_EVERY_S):
+            with self.lock:
+                self._draw()
+
+    def _draw(self) -> None:
+        if self.what:
+            self.line.draw(f"{time.monotonic() - self.start:.0f} s: {self.what}")
+
+
+@contextlib.contextmanager
+def ticking() -> Iterator[Ticker]:
+    """A Ticker for work whose pieces take long."""
+    ticker, done = Ticker(), threading.Event()
+    thread = threading.Thread(target=ticker.tick, args=(done,), daemon=True)
+    with ticker.line.cleared():
+        thread.start()
+        try:
+            yield ticker
+        finally:
+            done.set()
+            thread.join()
 
 
 @contextlib.contextmanager

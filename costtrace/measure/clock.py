@@ -61,10 +61,12 @@ def steady(
     effort: Effort | None = None,
     prepare: Callable[[], Any] | None = None,
     now: Now = time.perf_counter,
+    first: Callable[[float], None] = lambda seconds: None,
 ) -> Timing:
     """The steady timing of `run`, whose first call (compile, cold caches) and second (warm-up) are in no sample.
 
-    prepare: called before each sample, outside of it: to evict caches. A sample is then one call.
+    prepare: called before each sample, outside of it: to evict caches. A sample is then one call. first: told the first
+    call's seconds when it is done.
     """
     effort = effort or Effort()
 
@@ -76,7 +78,9 @@ def steady(
             run()
         return (now() - start) / calls
 
-    first_s, warm_s = once(1), once(1)
+    first_s = once(1)
+    first(first_s)
+    warm_s = once(1)
     calls = 1 if prepare is not None or warm_s <= 0 else max(1, min(10_000, round(effort.sample_s / warm_s)))
     samples: list[float] = []
     begin = now()

@@ -18,6 +18,7 @@ from costtrace.errors import UsageError
 from costtrace.measure import stage as stages
 from costtrace.measure.clock import Effort, Timing
 from costtrace.measure.job import Job
+from costtrace.measure.stage import Told
 
 ROOM = 1.25
 """The memory asked for, over the peak that was traced: a compiler's own copies and padding."""
@@ -70,21 +71,27 @@ def device() -> dict[str, Any]:
 
 
 def measured(
-    jobs: Sequence[Job], head: dict[str, Any], depth: int | None, effort: Effort, told: Callable[[str], None],
-    folder: Path | None = None,
+    jobs: Sequence[Job], head: dict[str, Any], depth: int | None, effort: Effort, told: Told,
+    folder: Path | None = None, noted: Told = lambda text: None,
 ) -> dict[str, Any]:  # fmt: skip
-    """The document. folder: where a profiler's trace of each stage goes, with its HLO beside it."""
+    """The document. folder: where a profiler's trace of each stage goes, with its HLO beside it. told: what is under
+    way; noted: once a stage that will take minutes, how long and what to do about it."""
     made = []
-    for job in jobs:
-        told(f"{job.name}: compiling")
+    for number, job in enumerate(jobs, 1):
+        said = _placed(told, f"stage {number} of {len(jobs)}, " if len(jobs) > 1 else "")
+        said(f"{job.name}: compiling")
         program = stages.Program(job.name, job.fn, job.args, job.donated, job.weights)
         if folder is not None:
             _traced(program, folder / job.name)
-        found = stages.measured(program, job.calls, job.scopes(depth), effort, told)
+        found = stages.measured(program, job.calls, job.scopes(depth), effort, said, noted)
         made.append(_stage(job, found))
         del program  # its arrays make room for the next stage's
     now = datetime.datetime.now(datetime.UTC).replace(microsecond=0).isoformat()
     return {**head, "device": device(), "date": now, "stages": made}
+
+
+def _placed(told: Told, place: str) -> Told:
+    return lambda what: told(f"{place}{what}")
 
 
 def _traced(program: stages.Program, folder: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 
+from costtrace import units
 from costtrace.errors import TraceError
 from costtrace.measure import cut, random
 from costtrace.measure.clock import Effort, Timing, steady
@@ -18,6 +19,9 @@ from costtrace.measure.clock import Effort, Timing, steady
 STEPS = 8
 """The most steps of a loop that is timed."""
 DEVICE, ANALYSIS = "device", "compiled"
+LONG_S = 60.0
+"""A stage that takes longer says so after its first call."""
+Told = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,14 +144,24 @@ class Program:
 
 
 def measured(
-    program: Program, calls: int, scopes: Collection[str], effort: Effort, told: Callable[[str], None]
-) -> Measured:
-    """The stage's figures. scopes: which parts are compiled apart. Raises TraceError where the device fails."""
+    program: Program, calls: int, scopes: Collection[str], effort: Effort, told: Told,
+    noted: Told = lambda text: None,
+) -> Measured:  # fmt: skip
+    """The stage's figures. scopes: which parts are compiled apart. noted: told once, after the first call, how long a
+    stage will take where that is minutes. Raises TraceError where the device fails."""
+    steps = min(calls, STEPS) if calls > 1 else 0
+
+    def first(call_s: float) -> None:
+        if text := estimate(program.name, call_s, steps, scopes, effort):
+            noted(text)
+
     try:
-        told(f"{program.name}: {program.compile_s:.1f} s of compile; timing")
-        timing = steady(program.run, effort)
+        told(f"{program.name}: {program.compile_s:.1f} s of compile; timing the whole")
+        timing = steady(program.run, effort, first=first)
         finite = random.finite(program.run())
-        loop = _loop(program, min(calls, STEPS), effort) if calls > 1 else None
+        if steps:
+            told(f"{program.name}: timing {steps} steps as a loop and apart")
+        loop = _loop(program, steps, effort) if steps else None
         memory = program.memory
         parts = _parts(program, scopes, effort, told)
     except jax.errors.JaxRuntimeError as e:
@@ -155,6 +169,31 @@ def measured(
     left_out = tuple(scope for scope in scopes if scope not in {part.scope for part in parts})
     return Measured(program.name, program.compile_s, program.weights, timing, memory, finite, loop, parts, left_out,
                     program.text)  # fmt: skip
+
+
+def estimate(name: str, call_s: float, steps: int, scopes: Collection[str], effort: Effort) -> str:
+    """One line where a stage will take over LONG_S, else nothing: how long, and what makes it shorter.
+
+    A timing is two calls and then three or the budget, whichever is longer; a look at its results is one more. Scopes
+    of one depth take a call together; steps are timed as a loop and twice apart.
+    """
+
+    def timing_s(run_s: float, programs: int = 1) -> float:
+        return 3 * run_s + max(3 * run_s, programs * effort.budget_s)
+
+    whole_s = timing_s(call_s) + 3 * timing_s(steps * call_s) * bool(steps)
+    depths = {scope.count("/") for scope in scopes}
+    parts_s = sum(timing_s(call_s, sum(s.count("/") == depth for s in scopes)) for depth in depths)
+    if whole_s + parts_s < LONG_S:
+        return ""
+    parts = "1 part" if len(scopes) == 1 else f"{len(scopes)} parts"
+    less = f"--depth 0 leaves out its {parts} (then {_minutes(whole_s)}), " if scopes else ""
+    longest = f"up to {_minutes(whole_s + parts_s)} and compiles for this stage"
+    return f"{name}: a call takes {units.text(call_s, 's', 3)}: {longest}: {less}a smaller size takes less"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
 
 
 def _loop(program: Program, steps: int, effort: Effort) -> Loop:
@@ -193,11 +232,12 @@ def _loop(program: Program, steps: int, effort: Effort) -> Loop:
                 steady(separate(True), effort))  # fmt: skip
 
 
-def _parts(program: Program, scopes: Collection[str], effort: Effort, told: Callable[[str], None]) -> tuple[Part, ...]:
+def _parts(program: Program, scopes: Collection[str], effort: Effort, told: Told) -> tuple[Part, ...]:
     known: dict[str, tuple[float, Timing, bool]] = {}
     out = []
-    for scope, pieces in cut.pieces(program.closed, scopes).items():
-        told(f"{program.name}: {scope}")
+    found = cut.pieces(program.closed, scopes)
+    for number, (scope, pieces) in enumerate(found.items(), 1):
+        told(f"{program.name}: part {number} of {len(found)}, {scope}")
         for piece in pieces:
             if piece.key not in known:
                 known[piece.key] = _piece(piece, program.source, effort)
