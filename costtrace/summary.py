@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from costtrace import units
 from costtrace.core import EXACT, MODELLED, UNKNOWN, Cost, Note
 from costtrace.coverage import Group
 from costtrace.errors import FormatError
@@ -99,7 +100,7 @@ class _Saved(msgspec.Struct):
     weights: dict[str, Cost]
 
 
-@dataclass
+@dataclass(repr=False)
 class Profile:
     """What one call of a function costs, per device. `total`, `status`, `notes`, `peak`, `rows()`, `scopes()`."""
 
@@ -121,6 +122,12 @@ class Profile:
     """{(scope that made it, scope that reads it): bytes}, a scope's own ops as one kernel; arguments: "(inputs)"."""
     line_costs: Callable[[], dict[str, Cost]] | dict[str, Cost] = field(default_factory=dict, compare=False)
     """{source line: Cost}, or the function that finds it when it is first asked for (it costs as much as the rest)."""
+
+    def __repr__(self) -> str:
+        """One line; the rows are `rows()`, all of it `to_dict()`."""
+        figures = [units.text(self.total.flops, "FLOP"), f"fused {units.text(self.total.bytes_fused, 'B')}",
+                   f"peak {units.text(self.peak.nbytes, 'B')}", f"{len(self.scopes())} scopes"]  # fmt: skip
+        return f"Profile({self.name!r}, {self.status}: {', '.join(figures)})"
 
     @property
     def exact(self) -> bool:

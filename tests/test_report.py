@@ -239,6 +239,13 @@ def test_a_notebook_shows_the_parts(small: Profile) -> None:
     assert notebook.html(small).startswith("<table>")
 
 
+def test_a_profile_prints_as_one_line(two: list[tuple[str, int, Profile]]) -> None:
+    for _, _, made in two:
+        said = repr(made)
+        assert str(made) == said and "\n" not in said and len(said) < 120
+        assert said.startswith(f"Profile({made.name!r}, exact: ") and said.endswith(f"{len(made.scopes())} scopes)")
+
+
 # Explanations
 
 
