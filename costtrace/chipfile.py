@@ -2,7 +2,7 @@
 
 Each section below holds tables named after what they say: [matrix.bfloat16], [hbm.bandwidth]. A number is text with a
 unit and has a tag, a source and a date; `sources` at the top of a file gives a document that many numbers use a short
-name. Dtypes are numpy's names.
+name. Dtypes are numpy's names. docs/chips.md lists every field, key and unit; a test holds it to this file.
 """
 
 from __future__ import annotations

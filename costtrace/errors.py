@@ -36,7 +36,7 @@ class UnknownCostError(CosttraceError):
 
 
 class ChipError(CosttraceError):
-    pass
+    """docs/chips.md says what a chip file may hold."""
 
 
 class FormatError(CosttraceError):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from costtrace import chip
+from costtrace import chip, chipfile
 from costtrace.errors import ChipError, UsageError
 
 SHIPPED = sorted(p.stem for p in chip.folder().glob("*.toml"))
@@ -41,6 +42,50 @@ def test_every_number_says_where_it_comes_from(name: str) -> None:
         assert c.number(key), key
     for key in ("vector.float32", "transcendental.float32", "integer.int32", "matrix.float64", "matrix.int8"):
         assert c.number(key) or c.missing[key], f"{key} is neither given nor said to be missing"
+
+
+PAGE = (Path(__file__).parent.parent / "docs" / "chips.md").read_text()
+
+
+def cells(heading: str) -> list[tuple[str, str]]:
+    """The first two cells of each row of the table under a heading of docs/chips.md."""
+    section = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    found = re.findall(r"^\| `([^`]+)` \|([^|]*)\|", section, re.MULTILINE)
+    return [(name.strip("[]"), second.strip()) for name, second in found]
+
+
+def test_the_page_has_every_section_key_and_unit() -> None:
+    known = [(f"{section}.{key}", unit) for section, keys in chipfile.SECTIONS.items() for key, unit in keys.items()]
+    assert cells("Sections and keys") == known
+
+
+@pytest.mark.parametrize(
+    ("heading", "kind", "inherited"),
+    [("The head", chipfile._Head, ()), ("A number", chipfile._Entry, ("date",)),
+     ("Rates by size", chipfile._Grid, ())],
+)  # fmt: skip
+def test_the_page_has_every_field_and_says_which_are_required(
+    heading: str, kind: type[msgspec.Struct], inherited: tuple[str, ...]
+) -> None:
+    """inherited: fields that [sources] can give instead."""
+    fields = {f.name: "required" if f.required or f.name in inherited else "" for f in msgspec.structs.fields(kind)}
+    assert dict(cells(heading)) == fields
+    for part in (chipfile._Conflict, chipfile._Source):
+        assert "{ " + ", ".join(f"{name} = " + "{}" for name in part.__struct_fields__) + " }" in re.sub(
+            r'"[^"]*"', "{}", PAGE
+        )
+    for tag in chipfile.TAGS:
+        assert f'`"{tag}"`' in PAGE
+    for name in chipfile.KINDS:
+        assert f'`"{name}"`' in PAGE
+
+
+def test_the_file_on_the_page_loads(tmp_path: Path) -> None:
+    (example,) = re.findall(r"^```toml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    (tmp_path / "mychip.toml").write_text(example)
+    mine = chip.load(str(tmp_path / "mychip.toml"))
+    assert mine.value("vector.float32") == 50 * 100 * 2 * 1e9 and mine.value("matrix.float16") == 100e12
+    assert mine.lacks("matrix", "float64").endswith("no float64 matrix unit")
 
 
 WORDS = {"GHz": 1e9, "GB/s": 1e9, "TFLOP/s": 1e12}

@@ -13,7 +13,7 @@ from costtrace.cli.shared import FORMAT
 def command(name: tuple[str, ...], format: str) -> None:
     """All chips side by side, or some; one alone with every source.
 
-    NAME is a chip, or the path of a chip's TOML file.
+    NAME is a chip, or the path of a chip's TOML file: docs/chips.md has every field, key and unit of one.
     """
     from costtrace import chip
     from costtrace.report import listing
