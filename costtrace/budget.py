@@ -128,11 +128,12 @@ class Line:
         return None if self.value is None or not self.limit else self.value / self.limit - 1
 
     def told(self) -> str:
-        """'dit: double/mlp: flops is 5.1 TFLOP, the limit is <= 1.7 TFLOP'; every digit where text hides a breach."""
+        """'dit: double/mlp: flops is 5.1 TFLOP, the limit is <= 1.7 TFLOP'; every digit, as a budget takes it, where
+        text hides a breach and where the limit must be met exactly."""
         unit = QUANTITIES[self.quantity].unit
         value, limit = (units.text(n, unit) for n in (self.value, self.limit))
-        if value == limit and not self.passed and self.value is not None:
-            value, limit = (f"{n:,} {unit}" for n in (self.value, self.limit))
+        if self.value is not None and not self.passed and (value == limit or self.sign == EQUAL):
+            value, limit = units.exact(self.value, unit), units.exact(self.limit, unit)
         place = ": ".join(part for part in (self.stage, self.scope) if part) or "all calls"
         why = f" ({self.why})" if self.passed is None and self.why else ""
         return f"{place}: {self.quantity} is {value}, the limit is {self.sign} {limit}{why}"

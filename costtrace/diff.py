@@ -31,6 +31,14 @@ class Change:
         return (after or 0) - (before or 0)
 
 
+def ranked(quantity: str) -> None:
+    """Raises UsageError for what scopes cannot be ordered by: an unknown quantity, or a peak, which none has."""
+    quantity_of(quantity)
+    if quantity == PEAK:
+        raise UsageError(f"--by {PEAK}: a peak is a whole stage's, and every answer ends with it: "
+                         f"sort by one of {', '.join(q for q in QUANTITIES if q != PEAK)}")  # fmt: skip
+
+
 def shown(quantity: str) -> tuple[str, ...]:
     """The quantities that are compared where the largest change is of this one."""
     return SHOWN if quantity in SHOWN else (*SHOWN, quantity)
@@ -39,12 +47,9 @@ def shown(quantity: str) -> tuple[str, ...]:
 def diff(before: Figures, after: Figures, quantity: str = "pessimistic_s") -> list[Change]:
     """Every row of both programs, the largest change of `quantity` first (all calls of its stage).
 
-    Raises UsageError for an unknown quantity, or peak_bytes, which scopes do not have.
+    Raises UsageError as ranked does.
     """
-    quantity_of(quantity)
-    if quantity == PEAK:
-        raise UsageError(f"--by {PEAK}: a peak is a whole stage's, and every answer ends with it: "
-                         f"sort by one of {', '.join(q for q in QUANTITIES if q != PEAK)}")  # fmt: skip
+    ranked(quantity)
     keys = dict.fromkeys((s, k) for side in (before, after) for s, stage in side.stages.items() for k in stage.rows)
     some = [_change(before, after, *key, shown(quantity)) for key in keys]
     return sorted(some, key=lambda c: tuple(-abs(c.delta(q) or 0) for q in (quantity, *SHOWN)))

@@ -83,6 +83,8 @@ class Figures:
     title: str
     chip: Chip
     stages: dict[str, Stage]
+    saved: bool = False
+    """Read from a document: it has its table's rows, and no scope that lies deeper."""
 
     @property
     def status(self) -> str:
@@ -125,7 +127,13 @@ class Figures:
         some = {k: s for k, s in self.stages.items() if name in (WHOLE, k) and (not scope or scope in s.scopes)}
         if not some:
             near = _near(scope, (each for s in self.stages.values() for each in s.scopes))
-            raise UsageError(f"{self.title}{name and ', stage ' + name} has no scope {scope!r}: it has {near}")
+            inside = any(scope.startswith(f"{each}/") for s in self.stages.values() for each in s.scopes)
+            fix = (
+                ": its rows go no deeper: save it with --depth 9, or by Profile.to_json"
+                if self.saved and inside
+                else ""
+            )
+            raise UsageError(f"{self.title}{name and ', stage ' + name} has no scope {scope!r}: it has {near}{fix}")
         if len(some) > 1:
             raise UsageError(f"scope {scope!r} is in stages {', '.join(some)}: name one of them")
         return next(iter(some.values()))
@@ -239,7 +247,9 @@ def of_document(data: Mapping[str, Any], title: str, chip: str | None = None) ->
         named = not any((note.stage, note.kind) == (part.name, "no-scopes") for note in found.notes)
         stages[part.name] = Stage(part.calls, part.peak_bytes, part.total, costs, costs, part.status, named)
     config = ",".join(f"{k}={_plain(v)}" for k, v in found.config.items())
-    return Figures(f"{title} ({found.model}{config and ': ' + config})", chips.load(chip or found.chip), stages)
+    return Figures(
+        f"{title} ({found.model}{config and ': ' + config})", chips.load(chip or found.chip), stages, saved=True
+    )
 
 
 def _plain(value: Any) -> str:

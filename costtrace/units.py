@@ -98,6 +98,11 @@ def text(value: float | None, unit: str, digits: int = 4) -> str:
     return f"{number} {prefix}{unit}"
 
 
+def exact(value: float, unit: str) -> str:
+    """`value` with every digit, as parse takes it back: '206_171_840_512 FLOP'."""
+    return f"{int(value):_} {unit}" if float(value).is_integer() else f"{value!r} {unit}"
+
+
 def binary(value: float | None, digits: int = 4) -> str:
     """Bytes with a binary prefix: '128 MiB'; '?' where it is None."""
     if value is None:

@@ -219,6 +219,75 @@ def test_a_scope_that_is_not_there_is_an_error(small: Profile) -> None:
         budget.checked(figures(small), [limit])
 
 
+def saved(made: Profile, path: Path, depth: int) -> str:
+    doc = document("mine", {}, chip.load("v6e"), [("mine", 2, made)], Grouping(depth=depth, merge=False))
+    path.write_text(json.dumps(doc))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def nested() -> Profile:
+    def ffn(w: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+        with jax.named_scope("ffn"):
+            return mlp(w, x)
+
+    return profile(ffn, *ARGS, weights=0)
+
+
+def test_a_scope_below_a_saved_answers_rows_says_how_to_save_it(nested: Profile, tmp_path: Path) -> None:
+    limit = budget.Limit("", "ffn/up", {"matmul_flops": budget.bound("matmul_flops", FLOPS, "==")})
+    fix = "has no scope 'ffn/up': it has ffn: its rows go no deeper: save it with --depth 9, or by Profile.to_json"
+    with pytest.raises(UsageError, match=fix):
+        budget.checked(subject.opened(saved(nested, tmp_path / "one.json", 1)), [limit])
+    for path in (saved(nested, tmp_path / "nine.json", 9), str(tmp_path / "profile.json")):
+        (tmp_path / "profile.json").write_text(nested.to_json())
+        assert [line.passed for line in budget.checked(subject.opened(path), [limit])] == [True]
+
+
+def test_a_diff_of_other_depths_says_so(
+    nested: Profile, tmp_path: Path, run: Callable[..., tuple[int, str, str]]
+) -> None:
+    one, nine = saved(nested, tmp_path / "one.json", 1), saved(nested, tmp_path / "nine.json", 9)
+    said = "one side has ffn as one row, the other its parts: give both the same --depth"
+    for sides in ((one, nine), (nine, one)):
+        assert said in run("diff", *sides)[1]
+    assert said not in run("diff", nine, nine)[1]
+
+
+def test_a_diffs_columns_name_the_quantity(small: Profile, wide: Profile) -> None:
+    sides = figures(small), figures(wide)
+    for quantity, head in (("floor_s", "before floor"), ("pessimistic_s", "after pessimistic"), ("flops", "before")):
+        doc = report.document(*sides, diff.diff(*sides, quantity), diff.totals(*sides, quantity), quantity)
+        assert head in " ".join(report.printed(doc, "md").split()) and ("floor" in head) == (quantity == "floor_s")
+    one = diff.Change("mine", "up", diff.SAME, {})
+    assert "\n1 scope is the same" in report.printed(report.document(*sides, [one], {}, "flops"), "text")
+
+
+def test_a_check_of_several_programs_names_each_rows(
+    nested: Profile, small: Profile, tmp_path: Path, run: Callable[..., tuple[int, str, str]]
+) -> None:
+    budgets = []
+    for name, made in (("first", nested), ("second", small)):
+        program = saved(made, tmp_path / f"{name}.json", 1)
+        limit = '[[limit]]\nstage = "mine"\nmatmul_flops = "== 16.8 MFLOP"'
+        (tmp_path / f"{name}.toml").write_text(f'program = "{program}"\n{limit}\n')
+        budgets += ["--budget", str(tmp_path / f"{name}.toml")]
+    code, out, err = run("check", *budgets)
+    rows = [line.split()[0] for line in out.splitlines() if line.endswith("broken")]
+    assert (code, rows) == (1, ["first.json", "second.json"])
+    assert f"matmul_flops is {2 * FLOPS:_} FLOP, the limit is == 16_800_000 FLOP" in err  # two products, every digit
+    assert budget.bound("flops", f"{2 * FLOPS:_} FLOP", "<=").value == 2 * FLOPS
+    assert run("check", *budgets[:2])[1].splitlines()[2].startswith("part ")
+
+
+def test_a_diff_by_a_peak_is_refused_before_anything_is_traced(
+    run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subject, "opened", lambda *args: pytest.fail("traced"))
+    code, _, err = run("diff", "klein", "klein", "--by", "peak_bytes")
+    assert code == 2 and "--by peak_bytes: a peak is a whole stage's" in err
+
+
 def test_an_unknown_price_is_no_pass() -> None:
     def search(x: jax.Array) -> jax.Array:
         return jax.lax.while_loop(lambda c: jnp.sum(c) < 3, lambda c: c * c, x)
@@ -257,7 +326,7 @@ def test_assert_cost_takes_numpys_numbers() -> None:
 def test_assert_cost_names_the_scope_and_both_numbers() -> None:
     with pytest.raises(AssertionError) as e:
         assert_cost(mlp, *ARGS, scope="down", flops=FLOPS - 1)
-    assert str(e.value) == "mlp: down: flops is 8,388,608 FLOP, the limit is == 8,388,607 FLOP"
+    assert str(e.value) == "mlp: down: flops is 8_388_608 FLOP, the limit is == 8_388_607 FLOP"
 
 
 def test_assert_cost_needs_a_limit(small: Profile) -> None:

@@ -38,10 +38,9 @@ def callback(
     """
     from costtrace import diff, revision, subject
     from costtrace.cli import apart
-    from costtrace.figure import quantity_of
     from costtrace.report import diff as report
 
-    quantity_of(quantity)
+    diff.ranked(quantity)
     given = _given(of_functions)
     if after is None:
         after = _without_revision(before)

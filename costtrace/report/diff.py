@@ -65,7 +65,9 @@ def printed(doc: Document, form: str, verbose: bool = False) -> str:
     sums = [_told(q, pair) for q, pair in doc["total"].items() if pair["before"] != pair["after"]]
     foot = [f"all calls: {', '.join(sums)}"] if sums else ["all calls: the same"]
     foot += [f"{len(rows) - len(first)} more scopes differ: -v shows them"] if len(first) < len(rows) else []
-    foot += [f"{doc['same']} scopes are the same"] if doc["same"] else []
+    foot += [f"{doc['same']} {'scope is' if doc['same'] == 1 else 'scopes are'} the same"] if doc["same"] else []
+    foot += [f"one side has {row['scope']} as one row, the other its parts: give both the same --depth"
+             for row in _folded(rows)[:1]]  # fmt: skip
     foot += [f"{side}: a part of the program has no price: its figures are a lower bound"
              for side in ("before", "after") if doc[side]["status"] == UNKNOWN]  # fmt: skip
     missing = dict.fromkeys([*doc["before"]["missing"], *doc["after"]["missing"]])
@@ -76,6 +78,17 @@ def printed(doc: Document, form: str, verbose: bool = False) -> str:
     if form != "md":
         return made
     return "\n\n".join([*(f"- {_code(line)}" for line in head), made, *(f"{_code(line)}" for line in foot)])
+
+
+def _folded(rows: Sequence[Document]) -> list[Document]:
+    """The rows of one side that are rows of their parts on the other."""
+    by_verdict = {verdict: [row for row in rows if row["verdict"] == verdict] for verdict in (ADDED, REMOVED)}
+    return [
+        row
+        for verdict, other in ((ADDED, REMOVED), (REMOVED, ADDED))
+        for row in by_verdict[verdict]
+        if any(o["stage"] == row["stage"] and o["scope"].startswith(f"{row['scope']}/") for o in by_verdict[other])
+    ]
 
 
 def _code(line: str) -> str:
@@ -101,9 +114,10 @@ def _percent(before: float, after: float) -> str:
 def _changes(rows: Sequence[Document], quantity: str) -> Table:
     unit = QUANTITIES[quantity].unit
     others = [q for q in ("flops", "bytes_scoped", "pessimistic_s") if q != quantity]
-    columns = [Column("part", "part"), Column("before", "before", unit), Column("after", "after", unit),
-               Column("change", "change", unit), Column("percent", "change", "%")]  # fmt: skip
-    columns += [Column(q, f"change {QUANTITIES[q].unit and _HEADS[q]}", QUANTITIES[q].unit) for q in others]
+    head = _head(quantity)
+    columns = [Column("part", "part"), Column("before", f"before{head}", unit), Column("after", f"after{head}", unit),
+               Column("change", f"change{head}", unit), Column("percent", "change", "%")]  # fmt: skip
+    columns += [Column(q, f"change{_head(q)}", QUANTITIES[q].unit) for q in others]
     cells: list[list[Any]] = []
     for row in rows:
         pair = row[quantity]
@@ -126,7 +140,9 @@ def _delta(row: Document, quantity: str) -> float | None:
     return (pair["after"] or 0) - (pair["before"] or 0)
 
 
-_HEADS = {"flops": "", "bytes_scoped": "scoped", "pessimistic_s": "time"}
+def _head(quantity: str) -> str:
+    """What a column's head says beside its unit: " floor", " scoped"; FLOPs need no more than theirs."""
+    return "" if quantity == "flops" else f" {quantity.removesuffix('_s').removeprefix('bytes_').replace('_', ' ')}"
 
 
 def _flat(rows: Sequence[Document], some: Sequence[str]) -> Table:
@@ -160,9 +176,12 @@ def check_printed(doc: Document, form: str) -> str:
         keys = list(rows[0]) if rows else ["passed"]
         return table.FORMATS[form](Table(tuple(Column(k, k) for k in keys), [[r[k] for k in keys] for r in rows]))
     broken = sum(not row["passed"] for row in rows)
-    columns = tuple(Column(k, k) for k in ("part", "quantity", "figure", "limit", "over", "verdict"))
-    made = table.FORMATS[form](Table(columns, [_cells(row) for row in rows]))
-    programs = ", ".join(dict.fromkeys(f"{row['program']} on {row['chip']}" for row in rows))
+    named = [f"{row['program']} on {row['chip']}" for row in rows]
+    heads, cells = ["part", "quantity", "figure", "limit", "over", "verdict"], [_cells(row) for row in rows]
+    if len(set(named)) > 1:
+        heads, cells = ["program", *heads], [[name, *each] for name, each in zip(named, cells, strict=True)]
+    made = table.FORMATS[form](Table(tuple(Column(k, k) for k in heads), cells))
+    programs = ", ".join(dict.fromkeys(named))
     said = f"{broken} of {len(rows)} limits do not hold" if broken else f"all {len(rows)} limits hold"
     why = dict.fromkeys(f"unknown: {row['why']}" for row in rows if row["passed"] is None and row["why"])
     if form == "md":
@@ -183,8 +202,9 @@ def check_printed(doc: Document, form: str) -> str:
 def _cells(row: Document) -> list[Any]:
     place = ": ".join(part for part in (row["stage"], row["scope"]) if part) or "all calls"
     value, limit = (units.text(row[key], row["unit"]) for key in ("value", "limit"))
-    if value == limit and row["value"] != row["limit"]:
-        value, limit = (f"{row[key]:,} {row['unit']}" for key in ("value", "limit"))
+    exactly = row["sign"] == "==" and row["passed"] is False
+    if (value == limit and row["value"] != row["limit"] and row["value"] is not None) or exactly:
+        value, limit = (units.exact(row[key], row["unit"]) for key in ("value", "limit"))
     over = _percent(row["limit"], row["value"]) if row["limit"] and row["value"] is not None else "-"
     verdict = {True: "holds", False: "broken", None: "unknown"}[row["passed"]]
     sign = "" if row["sign"] == "<=" else f"{row['sign']} "
