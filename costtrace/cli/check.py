@@ -41,8 +41,9 @@ def command(files: tuple[Path, ...], program: str | None, chip: str | None, form
     doc = report.check_document(found)
     click.echo(report.check_printed(doc, format))
     if not doc["passed"]:
-        for _, lines in found:
+        for figures, lines in found:
+            place = f"{figures.title}: " if len(found) > 1 else ""
             for line in lines:
                 if not line.passed:
-                    click.echo(f"costtrace: {line.told()}", err=True)
+                    click.echo(f"costtrace: {place}{line.told()}", err=True)
         raise click.exceptions.Exit(FAIL)

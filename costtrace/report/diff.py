@@ -177,9 +177,10 @@ def check_printed(doc: Document, form: str) -> str:
         return table.FORMATS[form](Table(tuple(Column(k, k) for k in keys), [[r[k] for k in keys] for r in rows]))
     broken = sum(not row["passed"] for row in rows)
     named = [f"{row['program']} on {row['chip']}" for row in rows]
+    short = [f"{row['program'].partition(' (')[0]} on {row['chip']}" for row in rows]
     heads, cells = ["part", "quantity", "figure", "limit", "over", "verdict"], [_cells(row) for row in rows]
     if len(set(named)) > 1:
-        heads, cells = ["program", *heads], [[name, *each] for name, each in zip(named, cells, strict=True)]
+        heads, cells = ["program", *heads], [[name, *each] for name, each in zip(short, cells, strict=True)]
     made = table.FORMATS[form](Table(tuple(Column(k, k) for k in heads), cells))
     programs = ", ".join(dict.fromkeys(named))
     said = f"{broken} of {len(rows)} limits do not hold" if broken else f"all {len(rows)} limits hold"
