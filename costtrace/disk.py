@@ -11,6 +11,7 @@ import errno
 import os
 import shutil
 import stat
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -23,6 +24,8 @@ try:
 except ImportError:  # Windows, where nothing is cleared
     fcntl = None  # type: ignore[assignment]
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What the system says where a disk is full, or a file at its limit."""
 MODE = 0o666
 """Of a new file, less the umask."""
 SCRATCH = "costtrace.tmp-"
@@ -120,10 +123,15 @@ def _staged(path: Path, content: str | bytes, undo: contextlib.ExitStack) -> tup
     """(the file that waits, where it goes); nothing waits for a device or a pipe, which takes it at once."""
     writable(path)
     data = content.encode() if isinstance(content, str) else content
-    path = path.resolve()  # a link stays a link
-    if path.exists() and not path.is_file():
+    if _is_stdout(path):
+        sys.stdout.flush()
+        with open(os.dup(1), "wb") as stream:  # after what is printed already, before what will be
+            stream.write(data)
+        return None, path
+    if path.exists() and not path.is_file():  # before resolve(): a pipe behind /dev/fd has no other name
         path.write_bytes(data)
         return None, path
+    path = path.resolve()  # a link stays a link
     start = f".{path.name[:100]}."
     _clear(path.parent, start, ".part")
     handle, part = tempfile.mkstemp(prefix=start, suffix=".part", dir=path.parent)
@@ -135,6 +143,12 @@ def _staged(path: Path, content: str | bytes, undo: contextlib.ExitStack) -> tup
         os.fsync(handle)
     os.chmod(part, _mode(path))
     return part, path
+
+
+def _is_stdout(path: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return os.path.samestat(os.stat(path), os.fstat(1))
+    return False
 
 
 def _mode(path: Path) -> int:

@@ -127,11 +127,16 @@ def _names(fn: Callable[..., Any], count: int) -> list[str]:
     return [known[i] if i < len(known) else f"arg{i}" for i in range(count)]
 
 
+def known(optimizer: str) -> None:
+    """Raises UsageError where no optimizer has that name."""
+    if optimizer not in OPTIMIZERS:
+        raise UsageError(f"optimizer {optimizer!r}: choose one of {', '.join(OPTIMIZERS)}")
+
+
 def _optimizer(wanted: Any) -> Any:
     if not isinstance(wanted, str):
         return wanted
-    if wanted not in OPTIMIZERS:
-        raise UsageError(f"optimizer {wanted!r}: choose one of {', '.join(OPTIMIZERS)}")
+    known(wanted)
     import importlib
 
     try:

@@ -119,3 +119,27 @@ def test_what_long_work_made_is_kept_elsewhere(temporary: Path, tmp_path: Path) 
     )
     assert found and Path(found[1]).parent == temporary
     assert {p.name: p.read_text() for p in Path(found[1]).iterdir()} == {"run.json": "{}", "more.json": "[]"}
+
+
+SAYS = """
+import sys
+from costtrace import disk
+print('before')
+disk.write(sys.argv[1], 'told\\n')
+print('after')
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/stdout"), reason="no /dev/stdout here")
+def test_stdout_takes_a_file_as_a_pipe_and_as_a_file(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SAYS, "/dev/stdout"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "before\ntold\nafter\n"
+    with open(tmp_path / "out.txt", "w") as out:
+        subprocess.run(command, stdout=out, check=True)
+    assert (tmp_path / "out.txt").read_text() == "before\ntold\nafter\n"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/fd"), reason="no /dev/fd here")
+def test_a_pipe_of_another_number_takes_a_file() -> None:
+    command = [sys.executable, "-c", SAYS, "/dev/fd/2"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stderr == "told\n"

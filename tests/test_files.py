@@ -8,13 +8,14 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import authored
 import jax
 import jax.numpy as jnp
 import networkx
 import pytest
 
-from costtrace import chip, dataflow, timeline
-from costtrace.cli import main
+from costtrace import chip, dataflow, model, timeline
+from costtrace.cli import main, source
 from costtrace.profiler import Profile, profile
 from costtrace.report import flame, graph
 from costtrace.report import timeline as report
@@ -235,4 +236,28 @@ def test_a_file_that_cannot_be(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["klein", *line.split()]) == 2
+    assert said in capsys.readouterr().err
+
+
+PLAIN = "trace mine.py:plain --arg f32[2,2] --arg f32[2,2]"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("klein --plot b.jpg", "--plot b.jpg: it writes SVG and PNG"),
+        ("klein --graph nowhere/a.dot", "--graph nowhere/a.dot: No such file or directory"),
+        ("klein --graph a --timeline ./a", "writes there too"),
+        (f"{PLAIN} --plot b.jpg", "--plot b.jpg: it writes SVG and PNG"),
+        (f"{PLAIN} --html nowhere/a.html", "--html nowhere/a.html: No such file or directory"),
+        (f"{PLAIN} --optimizer sgdd", "optimizer 'sgdd': choose one of sgd, momentum"),
+    ],
+)
+def test_a_wrong_file_or_optimizer_is_said_before_anything_is_traced(
+    line: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    authored.folder(tmp_path, monkeypatch)
+    monkeypatch.setattr(source, "function", lambda *args: pytest.fail("the function was loaded"))
+    monkeypatch.setattr(model, "bind", lambda *args: pytest.fail("a stage was traced"))
+    assert main(line.split()) == 2
     assert said in capsys.readouterr().err

@@ -6,7 +6,6 @@ costtrace; 130 after Ctrl-C, 143 after SIGTERM.
 
 from __future__ import annotations
 
-import errno
 import gc
 import os
 import re
@@ -19,14 +18,12 @@ from pathlib import Path
 
 import click
 
-from costtrace import authored
+from costtrace import authored, disk
 from costtrace.cli.group import INTERRUPTED, TERMINATED, Interrupted, Terminated, commands
 from costtrace.errors import CosttraceError, UsageError
 from costtrace.report.table import printable
 
 BUG = 70
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""What the system says where a disk is full, or a file at its limit."""
 LONG = re.compile(r"[0-9]{301}")
 TRACEBACK = "COSTTRACE_TRACEBACK"
 
@@ -61,7 +58,7 @@ def _run(argv: list[str]) -> int:
     except (KeyboardInterrupt, click.Abort):
         return _failed("interrupted", INTERRUPTED)
     except OSError as e:
-        if e.errno not in FULL:
+        if e.errno not in disk.FULL:
             return _bug(e)
         return _failed(f"{e.filename or 'the answer'} cannot be written: {e.strerror}: make room there", 2)
     except OverflowError:

@@ -80,6 +80,13 @@ WRITERS: dict[str, Callable[[Answer, Mapping[str, Any]], str | bytes]] = {
 """Option -> what its file holds."""
 
 
+def checked(options: Mapping[str, Any]) -> None:
+    """Raises UsageError where a file that is asked for cannot be written: said before anything is traced."""
+    if options["plot"]:
+        kind_of(options["plot"])
+    _places({option: options[option] for option in ("html", *WRITERS) if options[option]})
+
+
 def write(answers: Sequence[Answer], options: Mapping[str, Any]) -> None:
     """Writes every file that the options ask for; a page holds all answers, every other file one.
 
@@ -118,13 +125,18 @@ def placed(flag: str, path: str | Path, fix: str = "give the path of a file in a
 
 def save(paths: Mapping[str, str], contents: Mapping[str, str | bytes]) -> None:
     """All files or none."""
+    _places(paths)
+    try:
+        disk.write_all({paths[option]: content for option, content in contents.items()})
+    except OSError as e:
+        room = "make room there, or " if e.errno in disk.FULL else ""
+        raise UsageError(
+            f"{', '.join(paths.values())} cannot be written: {e.strerror}: {room}give another path"
+        ) from None
+
+
+def _places(paths: Mapping[str, str]) -> None:
     for option, path in paths.items():
         if twice := [other for other in paths if other != option and Path(paths[other]) == Path(path)]:
             raise UsageError(f"--{option} {path}: --{twice[0]} writes there too: give each a path of its own")
         placed(f"--{option}", path, "give a path that can be written")
-    try:
-        disk.write_all({paths[option]: content for option, content in contents.items()})
-    except OSError as e:
-        raise UsageError(
-            f"{', '.join(paths.values())} cannot be written: {e.strerror}: make room there, or give another path"
-        ) from None

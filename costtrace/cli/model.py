@@ -38,6 +38,7 @@ def command(name: str) -> click.Command:
     own = [_option(field) for field in found.options().values()]
 
     def callback(**options: Any) -> None:
+        files.checked(options)
         values = {key: options.pop(key) for key in found.options()}
         if options["what_if"]:
             files.refused(options, "with --what-if there is only a table")

@@ -61,6 +61,11 @@ def callback(
     from costtrace.profiler import profile  # numpy and the rules, which --help does not need
     from costtrace.summary import worst
 
+    files.checked(options)
+    if optimizer:
+        from costtrace import training
+
+        training.known(optimizer)
     many = strategies.wanted(options)
     if many:
         files.refused(options, "with --chips there is only a table")
