@@ -184,6 +184,39 @@ def test_noise_that_is_allowed_is_written(small) -> None:
     assert {round(s.timing.spread, 6) for s in done.sampled if s.kind == "copy"} == {(2.5 - 1.5) / 2}
 
 
+def test_a_noisy_machine_gets_a_file_that_says_so_where_that_is_allowed(small, tmp_path: Path) -> None:
+    """The error says how much would do; with so much there is a file, and it is flagged."""
+
+    def busy() -> Times:
+        return Times(lambda s: (s, 4 * s, 8.9 * s))
+
+    with pytest.raises(UsageError, match=r"by 99%: run it on a quiet machine, or allow it with --noise 0.5$"):
+        session(busy()).run()  # quartiles 2.5 s and 6.45 s: 3.95 s over 4 s
+    done = session(busy(), noise=0.5).run()
+    chipwriter.write(tmp_path / "mine.toml", done, "2026-12-01", None)
+    mine = chip.load(str(tmp_path / "mine.toml"))
+    assert mine.title.endswith(", calibrated 2026-12-01, on a noisy machine")
+    assert "spread by 99% in the median and 99% at most" in mine.notes[-1] and "noisy" in mine.notes[-1]
+    quiet = session(Times()).run()
+    assert "noisy" not in chipwriter.text(quiet, "mine", "2026-12-01", None)
+
+
+def test_noise_may_be_more_than_all(monkeypatch, tmp_path: Path, capsys) -> None:
+    monkeypatch.setattr(Session, "run", lambda self: (_ for _ in ()).throw(UsageError(f"noise {self.out.noise}")))
+    assert main(["calibrate", "--noise", "3", "--out", str(tmp_path / "mine.toml")]) == 2
+    assert "noise 3.0" in capsys.readouterr().err
+
+
+def test_a_size_of_which_more_trips_took_less_time_is_left_out(monkeypatch) -> None:
+    monkeypatch.setattr(calibration, "QUICK", SMALL | {"copy": Sizes(("",), (tuple(range(800, 896, 8)),))})
+    times = Times()
+    odd = session(lambda made: Timing(1.0, (-1e-3,) * 3) if made.carry[0].size == 808 // 8 else times(made))
+    whole = session(Times()).run()
+    done = odd.run()
+    assert (done.lost, len(done.sampled)) == (1, len(whole.sampled) - 1)
+    assert "1 sizes are left out" in chipwriter.text(done, "mine", "2026-12-01", None)
+
+
 def test_a_clock_that_drifts_is_refused(small) -> None:
     at = [1.0]
 

@@ -18,8 +18,9 @@ from costtrace.errors import UsageError
 @click.option("--out", type=click.Path(path_type=Path), default=Path("my-chip.toml"), show_default=True,
               metavar="FILE.toml", help="The chip file; the samples go beside it, as NAME.samples.json.")  # fmt: skip
 @click.option("--quick", is_flag=True, help="Fewer sizes and samples: under a minute on two cores.")
-@click.option("--noise", type=Number(0.01, 1.0), default=0.15, show_default=True, metavar="SHARE",
-              help="How far the clock may drift; the samples of a size may spread by twice that.")  # fmt: skip
+@click.option("--noise", type=Number(0.01), default=0.15, show_default=True, metavar="SHARE",
+              help="How far the clock may drift; the samples of a size may spread by twice that. 2 is 200 %: the file "
+              "says how noisy it was.")  # fmt: skip
 @click.option("--datasheet", metavar="CHIP", help="Whose peaks this device has; by default the chip of its name.")
 @click.option("--format", type=click.Choice(["text", "json"]), default="text", show_default=True,
               help="json has every number, in base units.")  # fmt: skip

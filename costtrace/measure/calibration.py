@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -126,6 +127,21 @@ class Calibration:
     """Seconds of the product between the others."""
     worst: tuple[str, float] = ("", 0.0)
     """The result that was farthest from numpy's, and how far."""
+    lost: int = 0
+    """Sizes left out, because more trips of them took less time."""
+
+    @property
+    def spread_median(self) -> float:
+        return statistics.median(s.timing.spread for s in self.sampled)
+
+    @property
+    def spread_most(self) -> float:
+        return max(s.timing.spread for s in self.sampled)
+
+    @property
+    def drift(self) -> float:
+        """How much longer than at its fastest the product between the others took at its slowest."""
+        return max(self.reference) / min(self.reference) - 1
 
     def grids(self, source: str, date: str) -> list[Grid]:
         points: dict[tuple[str, str], list[Point]] = {}
@@ -199,10 +215,15 @@ class Session:
             new = self.timed(key)
             if new.spread < found[key].spread:
                 found[key] = new
-        noisy = [key for key, timing in found.items() if self.noisy(timing)]
+        lost = [key for key, timing in found.items() if timing.median_s <= 0]
+        noisy = [key for key, timing in found.items() if self.noisy(timing) and key not in lost]
+        kept = [key for key in points if key not in lost]
         if len(noisy) > FEW_NOISY * len(points):
             self.refuse(noisy, found)
-        out.sampled = [self.sampled(key, found[key]) for key in points]
+        if len(lost) > FEW_LOST * len(points) or {key[:2] for key in kept} != {key[:2] for key in points}:
+            self.refuse(lost, found)
+        out.lost = len(lost)
+        out.sampled = [self.sampled(key, found[key]) for key in kept]
         self.transfer()
         return out
 
@@ -212,11 +233,12 @@ class Session:
     def refuse(self, noisy: list[tuple[str, str, tuple[int, ...]]], found: dict[Any, Timing]) -> None:
         kind, dtype, sizes = max(noisy, key=lambda key: (found[key].median_s <= 0, found[key].spread))
         worst = found[kind, dtype, sizes]
-        how = f"by {worst.spread:.0%}" if worst.median_s > 0 else "so much that more trips took less time"
+        more = worst.median_s > 0
+        how = f"by {worst.spread:.0%}" if more else "so much that more trips took less time"
         raise UsageError(
             f"too noisy to write: {len(noisy)} of {len(found)} sizes vary by more than {2 * self.out.noise:.0%}, "
-            f"{kind} {dtype} {'x'.join(map(str, sizes))} {how}: "
-            "run it on a quiet machine, or allow more with --noise"
+            f"{kind} {dtype} {'x'.join(map(str, sizes))} {how}: run it on a quiet machine"
+            + (f", or allow it with --noise {_allowing(worst.spread)}" if more else "")
         )
 
     def overheads(self) -> None:
@@ -250,7 +272,8 @@ class Session:
                 if disturbed > 2 * self.out.noise:
                     raise UsageError(
                         f"too noisy to write: the same product took {disturbed:.0%} longer than its fastest while "
-                        f"{next(iter(found))[0]} was timed: run it on a quiet machine, or allow more with --noise"
+                        f"{next(iter(found))[0]} was timed: run it on a quiet machine, or allow it with "
+                        f"--noise {_allowing(disturbed)}"
                     )
                 return found
             self.out.again += len(found)
@@ -283,5 +306,11 @@ class Session:
             self.out.sampled.append(Sampled(kind, "", (nbytes,), timing, timing.median_s))
 
 
-CHUNK, TINY, FEW_NOISY = 4, 16, 0.02
-"""Sizes between two timings of the reference; kernels of the long trip; share of sizes that may stay noisy."""
+def _allowing(found: float) -> str:
+    """What to give --noise for twice of it to allow `found`, rounded up to a tenth."""
+    return f"{math.ceil(found * 5) / 10:g}"
+
+
+CHUNK, TINY, FEW_NOISY, FEW_LOST = 4, 16, 0.02, 0.1
+"""Sizes between two timings of the reference; kernels of the long trip; shares of sizes that may stay noisy, and
+that may be left out."""

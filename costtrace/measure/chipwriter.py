@@ -18,7 +18,7 @@ from costtrace.chip import Chip
 from costtrace.chipfile import SECTIONS, Number
 from costtrace.errors import UsageError
 from costtrace.grid import KINDS, Grid, Point
-from costtrace.measure.calibration import Calibration
+from costtrace.measure.calibration import NOISE, Calibration
 
 DIGITS = 6
 PRODUCTS = ("product", "streamed product", "batched product", "convolution")
@@ -33,7 +33,8 @@ def text(done: Calibration, name: str, date: str, datasheet: Chip | None) -> str
     how = f"costtrace calibrate{' --quick' if done.quick else ''} on {device.name}; {device.versions}"
     head: dict[str, Any] = {
         "name": name,
-        "title": f"{datasheet.title if datasheet else device.name}, calibrated {date}",
+        "title": f"{datasheet.title if datasheet else device.name}, calibrated {date}"
+        + ", on a noisy machine" * (done.noise > NOISE),
         "vendor": datasheet.vendor if datasheet else device.name.split()[0],
         "kind": device.kind,
     }
@@ -63,7 +64,12 @@ def text(done: Calibration, name: str, date: str, datasheet: Chip | None) -> str
 
 def _notes(done: Calibration, datasheet: Chip | None) -> list[str]:
     notes = [] if datasheet else ["no datasheet is known: every rate is the best that was measured on this machine"]
-    return [*notes, f"samples of a size may spread by {2 * done.noise:.0%}, the clock drift by {done.noise:.0%}"]
+    notes.append(f"samples of a size may spread by {2 * done.noise:.0%}, the clock drift by {done.noise:.0%}")
+    noisy = "a noisy machine, allowed with --noise: rates are good to about this: " if done.noise > NOISE else ""
+    lost = f"; {done.lost} sizes are left out, of which more trips took less time" if done.lost else ""
+    spread = f"samples of a size spread by {done.spread_median:.0%} in the median and {done.spread_most:.0%} at most"
+    drift = f"the product timed between them took up to {done.drift:.0%} longer than at its fastest"
+    return [*notes, f"{noisy}{spread}, and {drift}{lost}"]
 
 
 def _missing(datasheet: Chip | None) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +33,9 @@ def document(done: Calibration, path: Path, samples: Path) -> Document:
         "versions": done.device.versions,
         "numbers": [{key: row[key] for key in NUMBER} for row in made.rows() if row["tag"] == "M"],
         "grids": [_grid(kind, dtype, g) for (kind, dtype), g in made.grids.items()],
-        "spread_median": statistics.median(s.timing.spread for s in done.sampled),
-        "spread_most": max(s.timing.spread for s in done.sampled),
-        "drift": max(done.reference) / min(done.reference) - 1,
+        "spread_median": done.spread_median,
+        "spread_most": done.spread_most,
+        "drift": done.drift,
         "timed_again": done.again,
         "farthest_from_numpy": {"kind": done.worst[0], "error": done.worst[1]},
     }  # fmt: skip
