@@ -182,7 +182,11 @@ def compared(subjects: Sequence[Subject], recordings: Sequence[Recording], on: O
     chip = on.rates or on.datasheet
     for recording in recordings:
         if chip is not None and recording.platform not in (None, chip.kind):
-            out.notes.append(f"{recording.place} was measured on a {recording.platform}, {chip.name} is a {chip.kind}")
+            out.notes.append(
+                f"{recording.place} was measured on a {recording.platform}, {chip.name} is a {chip.kind}: the gap is "
+                "between two machines. Calibrate first, on the one that was measured: costtrace calibrate --out "
+                "my-chip.toml, then compare with --chip my-chip.toml"
+            )
     aware: dict[str, shape.ShapeAware] = {}
     for subject in subjects:
         if on.calibrated and on.rates is not None and any(stage == subject.job.name for stage, _ in each):

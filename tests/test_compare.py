@@ -333,7 +333,9 @@ def test_compare_reads_what_measure_wrote(tmp_path: Path, capsys: pytest.Capture
     found = json.loads(capsys.readouterr().out)
     jsonschema.validate(found, SCHEMAS["compare"])
     whole, final = found["rows"]
-    assert found["notes"] == [f"{tmp_path / 'm.json'} was measured on a cpu, v6e is a tpu"]
+    (note,) = found["notes"]
+    assert note.startswith(f"{tmp_path / 'm.json'} was measured on a cpu, v6e is a tpu: ")
+    assert "Calibrate first" in note and "then compare with --chip my-chip.toml" in note
     assert (whole["stage"], whole["scope"], final["scope"]) == ("dit", ".", "final")
     assert whole["gap"]["dispatch"] == pytest.approx((0.5 - 1.6 / 4) / (0.5 - whole["floor_s"]))
     assert cli.main(words) == 0 and "dit" in capsys.readouterr().out
