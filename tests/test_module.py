@@ -22,6 +22,7 @@ from costtrace.errors import TraceError, UsageError
 from costtrace.evidence import xla
 from costtrace.module import haiku as haiku_of
 from costtrace.module.call import constructed, opened
+from costtrace.report import views
 
 S = jax.ShapeDtypeStruct
 B, D, H = 4, 8, 32  # batch, width, inner width
@@ -319,3 +320,20 @@ def test_the_model_of_the_page_is_short_and_runs_from_any_folder(
     monkeypatch.setattr(sys, "path", list(sys.path))
     assert main([str(tmp_path / "tiny.py"), "--tokens", "64", "--width", "128", "--format", "csv"]) == 0
     assert "block" in capsys.readouterr().out
+
+
+def test_a_modules_own_work_is_in_no_scope_and_the_pages_say_so() -> None:
+    class Net(nnx.Module):
+        def __init__(self, rngs: nnx.Rngs) -> None:
+            self.a = nnx.Linear(8, 16, rngs=rngs)
+            self.b = nnx.Linear(16, 8, rngs=rngs)
+
+        def __call__(self, x: Any) -> Any:
+            return self.b(self.a(x) * 2)
+
+    made = costtrace.profile(nnx.eval_shape(lambda: Net(nnx.Rngs(0))), jax.ShapeDtypeStruct((4, 8), "float32"))
+    rows = {row.key: row.cost for row in made.rows()}
+    assert set(rows) == {"a", "b", "."} and rows["."].flops == 4 * 16
+    root = Path(__file__).parent.parent
+    for page in ("README.md", "docs/conventions.md"):
+        assert f"`{views.label('.')}`" in (root / page).read_text()
