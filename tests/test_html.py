@@ -5,6 +5,7 @@ The browser's tests need playwright and a Chromium on PATH: `pytest -m browser`.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shutil
@@ -17,13 +18,14 @@ from xml.etree import ElementTree
 
 import jax
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from costtrace import chip
 from costtrace.cli import main
 from costtrace.core import EXACT, Cost
 from costtrace.memory import Peak
 from costtrace.profiler import Profile, profile
-from costtrace.report import html
+from costtrace.report import chart, html
 from costtrace.report.document import Answer
 from costtrace.report.views import FIELDS, VIEWS
 from costtrace.summary import Record
@@ -154,6 +156,29 @@ def test_depth_is_that_of_the_pages_parts_and_of_the_plots_points(tmp_path: Path
     assert "double" in parts and not any("/" in (part or "") for part in parts)
     points = [each.text or "" for each in ElementTree.parse(plot).iter("{http://www.w3.org/2000/svg}title")]
     assert sum(text.startswith("dit: double: ") for text in points) == 1 and not any("double/" in t for t in points)
+
+
+CROWD = (("attn/qkv", 1300, 918), ("mlp/up", 1300, 918), ("mlp/down", 1070, 918), ("attn/sdpa", 1040, 740),
+         ("attn/out", 630, 918), ("attn/norm", 1, 1.6), ("mlp/norm", 1, 1.6))  # fmt: skip
+"""Parts of a block on a v6e: name, FLOP/B, TFLOP/s."""
+
+
+@pytest.mark.parametrize("some", [CROWD, CROWD[:2], CROWD[3:5], CROWD[-2:]])
+def test_every_point_of_a_small_roofline_has_its_name_and_no_two_meet(
+    some: tuple[tuple[str, float, float], ...],
+) -> None:
+    shares = [(7 - k) / 28 for k in range(len(some))]
+    points = [chart.Point(name, across * 1e9, 1e9, 0.1, across / (1e3 * up), "compute", share)
+              for (name, across, up), share in zip(some, shares, strict=True)]  # fmt: skip
+    made = chart.roofline(points, {"bfloat16": 918e12}, 1.638e12)
+    assert made is not None
+    FigureCanvasAgg(made.figure).draw()
+    (axes,) = made.figure.axes
+    names = {name for name, _, _ in some}
+    boxes = [text.get_window_extent() for text in axes.texts if text.get_text() in names]
+    assert {text.get_text() for text in axes.texts} >= names and len(boxes) == len(names)
+    assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
+    assert all(axes.bbox.contains(*corner) for box in boxes for corner in box.corners())
 
 
 def large(n: int) -> Profile:

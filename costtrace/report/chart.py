@@ -133,10 +133,12 @@ class Chart:
         return root
 
 
-NAMED = 8
+NAMED = 12
 """Points of a roofline, the largest, that have their names beside them."""
-APART = 1.0
-"""Decades between two names side by side; a quarter of it one above the other."""
+ACROSS, UP, LETTER, LINE = 610.0, 275.0, 4.4, 10.0
+"""A roofline's axes in points, a letter and a line of its names too."""
+Box = tuple[float, float, float, float]
+"""Left, bottom, right, top."""
 
 
 def roofline(points: Sequence[Point], peaks: Mapping[str, float], bandwidth: float | None) -> Chart | None:
@@ -152,9 +154,9 @@ def roofline(points: Sequence[Point], peaks: Mapping[str, float], bandwidth: flo
         top = max(peaks.values())
         across = [p.flops / p.nbytes for p in some] + [peak / bandwidth for peak in peaks.values()]
         up = [p.flops / p.seconds for p in some] + list(peaks.values())
-        low, high = 10 ** math.floor(math.log10(min(across))), 10 ** math.ceil(math.log10(2 * max(across)))
+        low, high = min(across) / 2, 2 * max(across)
         axes.set_xlim(low, high)
-        axes.set_ylim(10 ** math.floor(math.log10(min(up))), 4 * top)
+        axes.set_ylim(min(*up, low * bandwidth) / 5, 3 * top)
         for dtype, peak in peaks.items():
             ridge = peak / bandwidth
             axes.plot([low, ridge, high], [low * bandwidth, peak, peak], color=COLOURS["accent"], linewidth=1.4)
@@ -172,17 +174,59 @@ def roofline(points: Sequence[Point], peaks: Mapping[str, float], bandwidth: flo
             titles[gid] = [f"{p.name}: {units.text(p.flops / p.nbytes, 'FLOP/B')}, "
                            f"{units.text(p.flops / p.seconds, 'FLOP/s')}, {bound} binds, {100 * p.share:.1f} % of the "
                            "time" for p in these]  # fmt: skip
-        taken: list[tuple[float, float]] = []
-        for p in some:
-            at = (math.log10(p.flops / p.nbytes), math.log10(p.flops / p.seconds))
-            if len(taken) < NAMED and all(abs(at[0] - x) > APART or abs(at[1] - y) > APART / 4 for x, y in taken):
-                taken.append(at)
-                axes.annotate(printable(_short(p.name)), (10 ** at[0], 10 ** at[1]), (7, -5), fontsize=7.5,
-                              textcoords="offset points", va="top")  # fmt: skip
+        _named(axes, some, len(titles))
         axes.legend(loc="lower right")
+        _dense(axes, "x")
+        _dense(axes, "y")
         _readable(axes, "y", "FLOP/s")
         _readable(axes, "x", "")
     return Chart(figure, titles, "roofline: FLOP/s over FLOP per byte")
+
+
+def _named(axes: Axes, points: Sequence[Point], legends: int) -> None:
+    """Names of the largest marks, as flags: on a line down from the mark, to its right; to its left where the axes end,
+    or a flag further right flies over it. The rightmost (leftmost) flies highest, so that no line crosses a name."""
+    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    marks: list[Box] = []
+    for p in points:
+        x = ACROSS * math.log(p.flops / p.nbytes / left) / math.log(right / left)
+        y = UP * math.log(p.flops / p.seconds / bottom) / math.log(top / bottom)
+        half = (4 + 16 * math.sqrt(p.share)) / 2
+        marks.append((x - half, y - half, x + half, y + half))
+    names: list[Box] = [(ACROSS - 130, 0, ACROSS, 8 + 15 * legends)]
+    lines: list[Box] = []
+    over = ACROSS
+    """How far left the flags reach that fly to the left."""
+    to_right, to_left = [], []
+    for mark, p in sorted(zip(marks[:NAMED], points, strict=False), key=lambda each: -each[0][2]):
+        x, name = (mark[0] + mark[2]) / 2, printable(_short(p.name))
+        wide = LETTER * len(name) + 4
+        if x + wide <= over:
+            to_right.append((p, name, mark, 1, (x + 1, x + wide)))
+        else:
+            to_left.append((p, name, mark, -1, (x - wide, x - 1)))
+            over = min(over, x - wide)
+    for p, name, mark, side, (start, end) in [*to_right, *reversed(to_left)]:
+        x, y = (mark[0] + mark[2]) / 2, (mark[1] + mark[3]) / 2
+        for low in range(1, int(mark[1] / LINE)):
+            foot = mark[1] - LINE * low
+            box, line = (start, foot, end, foot + LINE), (x - 0.5, foot, x + 0.5, y)
+            if any(_meet(box, b) for b in (*marks, *names, *lines)) or any(_meet(line, b) for b in names):
+                continue
+            names.append(box)
+            lines.append(line)
+            at = (p.flops / p.nbytes, p.flops / p.seconds)
+            axes.annotate(name, at, (3 * side, foot + LINE - y), fontsize=7.5, va="top", textcoords="offset points",
+                          ha="left" if side > 0 else "right")  # fmt: skip
+            axes.annotate("", at, (0, foot - y), textcoords="offset points", arrowprops=POLE)
+            break
+
+
+POLE = {"arrowstyle": "-", "linewidth": 0.5, "color": COLOURS["soft"], "shrinkA": 0.0, "shrinkB": 0.0}
+
+
+def _meet(a: Box, b: Box) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
 def parts(points: Sequence[Point]) -> Chart | None:
@@ -286,7 +330,7 @@ def sweep(name: str, rows: Sequence[Mapping[str, Any]], kind: str) -> bytes:
                     words = f"{n} x {on}, {'floor' if key == 'floor_s' else 'predicted'}"
                     axes.plot(list(values), list(values.values()), form, color=palette[k % len(palette)], label=words)
         axes.set_yscale("log")
-        _dense(axes)
+        _dense(axes, "y")
         few = range(0, len(points), max(1, len(points) // 12))
         axes.set_xticks(list(few), [", ".join(points[k]) for k in few], rotation=30 if len(points) > 5 else 0)
         axes.set(xlabel=", ".join(o.replace("_", "-") for o in options) or "defaults", ylabel="seconds, all calls")
@@ -296,14 +340,15 @@ def sweep(name: str, rows: Sequence[Mapping[str, Any]], kind: str) -> bytes:
     return Chart(figure, {}, f"sweep of {name}").file(kind, f"{name}: seconds of {len(rows)} points")
 
 
-def _dense(axes: Axes) -> None:
-    """Ticks enough to read a logarithmic y axis by that spans few decades, where powers of ten alone may be one."""
+def _dense(axes: Axes, which: str) -> None:
+    """Ticks enough to read a logarithmic axis by that spans few decades, where powers of ten alone may be one."""
     from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
-    low, high = axes.get_ylim()
+    axis = getattr(axes, f"{which}axis")
+    low, high = getattr(axes, f"get_{which}lim")()
     if high / low < 100:
-        axes.yaxis.set_major_locator(MaxNLocator(6) if high / low < 10 else LogLocator(subs=(1.0, 2.0, 5.0)))
-        axes.yaxis.set_minor_locator(NullLocator())
+        axis.set_major_locator(MaxNLocator(6) if high / low < 10 else LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_minor_locator(NullLocator())
 
 
 def _readable(axes: Axes, which: str, unit: str) -> None:
