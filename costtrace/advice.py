@@ -1,7 +1,7 @@
 """What to do about a program on some chips, the largest saving first: every what-if that can be found in it, tried.
 
 Figures are the tool's own: seconds of all calls, for one item, on all the chips, each stage by the strategy that serves
-it best. Strategies are compared by each stage's floor and its links, the rest by one kernel a scope (scenario.Seconds).
+it best. Strategies are compared by each stage's floor and its links, the rest by serial seconds (scenario.Seconds).
 What does not pay is said too, and what holds though it saves nothing.
 """
 

@@ -55,7 +55,7 @@ QUANTITIES: dict[str, Quantity] = {
     "floor_s": Quantity("s", "seconds at the floor", lambda cost, chip, named: roofline.floor_s(cost, chip)),
     "pessimistic_s": Quantity(
         "s",
-        "seconds, a kernel a scope",
+        "seconds, pessimistic: the longest unit, with scoped bytes",
         lambda cost, chip, named: roofline.pessimistic_s(cost, chip, scoped=named),
     ),
 }

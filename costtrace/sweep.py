@@ -71,9 +71,14 @@ def jobs(
 
 
 def sweep(
-    some: Sequence[Job], workers: int = 1, backend: str = "loky", told: Callable[[int, int], None] | None = None
+    some: Sequence[Job],
+    workers: int = 1,
+    backend: str = "loky",
+    told: Callable[[int, int], None] | None = None,
+    remembers: Callable[[int], None] | None = None,
 ) -> list[Row]:
-    """The rows of all jobs, in the jobs' order; a job that fails is a row with `error`. `told` hears how many are done.
+    """The rows of all jobs, in the jobs' order; a job that fails is a row with `error`. `told` hears how many are done,
+    `remembers`, at the end, how many an earlier sweep knew.
 
     Raises UsageError where joblib (or dask's distributed) is missing.
     """
@@ -86,12 +91,16 @@ def sweep(
     if backend == "dask":
         _cluster()
     found: dict[int, list[Row]] = {}
+    known = 0
     with joblib.parallel_config(backend=backend, n_jobs=workers):
         run = joblib.Parallel(return_as="generator_unordered")
-        for index, rows in run(joblib.delayed(numbered)(k, job) for k, job in enumerate(some)):
+        for index, rows, was_known in run(joblib.delayed(numbered)(k, job) for k, job in enumerate(some)):
             found[index] = rows
+            known += was_known
             if told is not None:
                 told(len(found), len(some))
+    if remembers is not None:
+        remembers(known)
     return [row for k in range(len(some)) for row in found[k]]
 
 
@@ -104,9 +113,11 @@ def _cluster() -> None:
     Client(set_as_default=True)
 
 
-def numbered(index: int, job: Job) -> tuple[int, list[Row]]:
+def numbered(index: int, job: Job) -> tuple[int, list[Row], bool]:
+    """(index, the job's rows, whether an earlier sweep knew them)"""
     with authored.prints_apart():  # also in a process of joblib's, whose stdout is the command's
-        return index, remembered(job)
+        known = recalled(job)
+        return index, remembered(job) if known is None else known, known is not None
 
 
 def answers() -> Answers:
@@ -116,19 +127,29 @@ def answers() -> Answers:
 
 def remembered(job: Job) -> list[Row]:
     """The job's rows, from disk where they are known. Failures are not remembered."""
-    on_disk = answers()
-    on = [chips.load(name) for name in job.chips]
-    versions = [setup.versions(chip.kind) for chip in on] if job.compiled else []
-    name = key(
-        "sweep", _sources(), _packages(), _file(job.name), *(repr(chip.numbers) for chip in on), versions, repr(job)
-    )
-    known = on_disk.get(name)
-    if known is not None and all(_digest(Path(path)) == was for path, was in known["imported"].items()):
-        return list(known["rows"])
+    known = recalled(job)
+    if known is not None:
+        return known
     rows = list(_rows(job))
     if not any(row["error"] for row in rows):
-        on_disk.put(name, {"rows": rows, "imported": _imported()})
+        answers().put(_key(job), {"rows": rows, "imported": _imported()})
     return rows
+
+
+def recalled(job: Job) -> list[Row] | None:
+    """The job's rows as an earlier sweep left them on disk, None where there are none or a file has changed."""
+    known = answers().get(_key(job))
+    if known is None or any(_digest(Path(path)) != was for path, was in known["imported"].items()):
+        return None
+    return list(known["rows"])
+
+
+def _key(job: Job) -> str:
+    on = [chips.load(name) for name in job.chips]
+    versions = [setup.versions(chip.kind) for chip in on] if job.compiled else []
+    return key(
+        "sweep", _sources(), _packages(), _file(job.name), *(repr(chip.numbers) for chip in on), versions, repr(job)
+    )
 
 
 def _imported() -> dict[str, str]:

@@ -12,11 +12,14 @@ import jax
 import pytest
 from staged import BF16_PER_S, HBM_PER_S, INT8_PER_S, V6E, K, M, N, large, mlp, shape, staged
 
-from costtrace import advice, chip, model, scenario, sharding
+from costtrace import advice, chip, model, scenario, sharding, units
 from costtrace.cli import main
 from costtrace.evidence import measured
 from costtrace.profiler import folded
+from costtrace.report import html
 from costtrace.report.advice import document, printed
+from costtrace.report.document import Answer
+from costtrace.report.document import document as page_of
 from costtrace.report.output import FORMATS
 from costtrace.whatif import Stage
 
@@ -200,6 +203,27 @@ def test_of_two_settings_all_have_the_last(tmp_path: Path, capsys: pytest.Captur
     (tmp_path / "small.py").write_text(SMALL_MODEL)
     assert main(["advise", str(tmp_path / "small.py"), "--what-if", "steps:2", "--what-if", "steps:3"]) == 0
     assert "all of these (steps: the last, 3)" in " ".join(capsys.readouterr().out.split())
+
+
+def test_serial_is_the_sum_of_rooflines_and_pessimistic_the_roofline_of_the_sum(tmp_path: Path) -> None:
+    """A product bound by the matrix unit, then a sum bound by memory: only the second name lets them overlap."""
+
+    def two(w: jax.Array, x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+        with jax.named_scope("product"):
+            x = x @ w
+        with jax.named_scope("sum"):
+            return x, y + 1
+
+    made = staged(two, shape((4096, 4096), "bfloat16"), shape((4096, 4096), "bfloat16"), shape((2**26,), "bfloat16"))
+    product_s, sum_s = 2 * 4096**3 / BF16_PER_S, 2 * 2 * 2**26 / HBM_PER_S
+    product_bytes_s = 3 * 2 * 4096**2 / HBM_PER_S
+    now = adviser(made).now
+    assert now.serial == pytest.approx(product_s + sum_s)
+    doc = page_of("two", {}, V6E, [("two", 1, made.profile)])
+    assert doc["pessimistic_s"] == pytest.approx(max(product_s, product_bytes_s + sum_s))
+    assert f"now: serial {units.text(now.serial, 's')}, floor " in printed(document("two", {}, V6E, 1, [], now), "text")
+    tile = f"<b>{units.text(doc['pessimistic_s'], 's')}</b>pessimistic, all calls"
+    assert tile in html.page([Answer("two", {}, [("two", 1, made.profile)], None, V6E)])
 
 
 @pytest.mark.parametrize("form", FORMATS)

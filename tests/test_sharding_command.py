@@ -167,7 +167,7 @@ def test_a_functions_training_step_gets_strategies(capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(("name", "argv", "said"), [
     ("cut", ("--arg", "f32[64]", "--chips", "8"), "says itself how it lies over devices"),
     ("layer", ("--args", "args", "--strategy", "tp"), "say how many chips"),
-    ("layer", ("--args", "args", "--chips", "8", "--html", "x.html"), "there is only a table"),
+    ("layer", ("--args", "args", "--chips", "8", "--plot", "x.svg"), "there is a table, and --html"),
     ("layer", ("--args", "args", "--chips", "8", "--mesh", "model=4"), "has 4 chips, --chips says 8"),
 ])  # fmt: skip
 def test_a_function_is_refused_in_one_line(
@@ -215,7 +215,7 @@ def test_the_page_of_parts_says_what_links_take_on_the_slice(
     link, floor = (units.text(found[key], "s") for key in ("collective_s", "floor_s"))
     assert f"a slice of 2x4 has them, all calls send for {link}, and the floor is {floor}, as on the page" in out
     assert "all 4 links of a chip busy" in out
-    assert "note links" not in block(capsys, tmp_path, "--strategy", "stream", "--sort", "floor")  # nothing is sent
+    assert "note links" not in block(capsys, tmp_path, "--strategy", "data", "--sort", "floor")  # nothing is sent
 
 
 def test_a_batch_that_shares_a_factor_with_the_chips_is_cut_beside_another(
@@ -241,3 +241,9 @@ def test_the_page_says_why_the_first_is_first(capsys: pytest.CaptureFixture[str]
         f"ranked by time in turn: {first['name']} {units.text(first['serial_s'], 's')}; {second['name']}, next" in out
     )
     assert f"{more} more links" in out
+
+
+def test_a_functions_strategies_stand_on_its_page(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    block(capsys, tmp_path, "--html", str(tmp_path / "page.html"), "--chip", "v6e,h100")
+    text = (tmp_path / "page.html").read_text()
+    assert text.count("Time by strategy, all calls") == 2 and "data+ulysses" in text and "attention" in text

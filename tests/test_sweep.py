@@ -261,6 +261,32 @@ def test_a_plot_has_a_line_for_each_chip(small: str, tmp_path: Path, capsys: pyt
     assert "give a name that ends in .svg or .png" in capsys.readouterr().err
 
 
+def test_a_plot_over_two_options_has_a_line_for_each_value_of_one(small: str) -> None:
+    some = rows(small, given={"tokens": ["8", "16", "32"], "width": ["64", "128"]})
+    text = chart.sweep("small", some, "svg").decode()
+    assert "1 x v6e, width 64, floor" in text and "1 x v6e, width 128, floor" in text
+    assert all(f">{tokens}<" in text for tokens in (8, 16, 32)) and ">tokens<" in text
+    one = chart.sweep("small", rows(small, given={"tokens": ["8", "16"], "width": ["64"]}), "svg").decode()
+    assert "1 x v6e, floor" in one and "tokens, width 64" in one
+
+
+def test_a_sweep_says_what_it_remembers_lacks_and_loses(small: str, capsys: pytest.CaptureFixture[str]) -> None:
+    layer = 'return jax.nn.silu(x @ param("w", (x.shape[-1], 128))) @ param("d", (128, x.shape[-1]))'
+    Path(small).write_text(MODEL.replace('return x @ param("w", (x.shape[-1], 128))', layer))
+    argv = ["sweep", small, "--tokens", "8,16", "--chips", "1,8", "--strategy", "tp", "--backend", "sequential"]
+    assert main(argv) == 0
+    first = capsys.readouterr()
+    assert first.err == ""
+    said = " ".join(first.out.split())
+    assert "USD per 1000" not in said and "no price of v6e is known: --price 2.70" in said
+    assert "share of the FLOPs" not in said  # one stage
+    assert said.count("slower than on 1 chip") == 2  # an all-reduce's latency alone is more than a few rows take
+    assert main([*argv, "--tokens", "8,16,32"]) == 0
+    assert "note: 2 of 3 configurations are remembered from an earlier sweep" in capsys.readouterr().err
+    assert main([*argv, "--price", "2"]) == 0
+    assert "USD per 1000" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("most", [1.2, 3.0, 30.0, 1e4])
 def test_a_plot_has_ticks_to_read_whatever_it_spans(most: float) -> None:
     rows = [{"config": {"n": str(n)}, "chip": "v6e", "chips": 1, "floor_s": s, "predicted_s": None}

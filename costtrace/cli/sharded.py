@@ -50,8 +50,9 @@ def compile_and_show(
     one = len(sizes) == 1 and strategy and "," not in strategy and strategy != "all"
     cuts = not {sharding.PIPELINE, "stream"} & set(strategy.split("+"))
     if not one or not cuts or options.get("train"):
-        raise UsageError("--compiled with --chips takes one number of chips and one strategy that cuts arrays, without "
-                         "--train: --chips 8 --strategy tp --compiled")  # fmt: skip
+        asked = "--compiled" if options["compiled"] or options["view"] else "--sort"
+        raise UsageError(f"{asked} with --chips takes one number of chips and one strategy that cuts arrays, without "
+                         f"--train: --chips 8 --strategy tp {asked}{' floor' * (asked == '--sort')}")  # fmt: skip
     axes = sharding.axes_of(strategy, sizes[0], given)
     laid = given or dict(axes.values())
     about = {"chips": str(sizes[0]), "strategy": strategy, **({"mesh": options["mesh"]} if given else {})}

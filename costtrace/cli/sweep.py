@@ -67,7 +67,12 @@ def _run(name: str, given: dict[str, list[str]], options: dict[str, Any]) -> Non
     def told(done: int, of: int) -> None:
         click.echo(f"\r{done} of {of} configurations{'' if done < of else chr(10)}", err=True, nl=False)
 
-    rows = sweep.sweep(jobs, options["jobs"], options["backend"], told if shown else None)
+    def remembers(known: int) -> None:
+        if known:
+            click.echo(f"costtrace: note: {known} of {len(jobs)} configurations are remembered from an earlier sweep; "
+                       "they are made anew where a file or a package changed", err=True)  # fmt: skip
+
+    rows = sweep.sweep(jobs, options["jobs"], options["backend"], told if shown else None, remembers)
     if rows and all(row["error"] and row["flops"] is None for row in rows):
         more = f" (and {len(rows) - 1} more configurations that fail)" if len(rows) > 1 else ""
         raise UsageError(f"{rows[0]['error']}{more}")

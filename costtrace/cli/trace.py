@@ -58,8 +58,7 @@ def callback(
 
     costtrace trace model.py:forward --arg 'x=bf16[1024,3072]' --arg 'w=bf16[3072,9216]'
     """
-    from costtrace.profiler import profile  # numpy and the rules, which --help does not need
-    from costtrace.summary import worst
+    from costtrace.profiler import folded, profile  # numpy and the rules, which --help does not need
 
     files.checked(options)
     if optimizer:
@@ -68,7 +67,7 @@ def callback(
         training.known(optimizer)
     many = strategies.wanted(options)
     if many:
-        files.refused(options, "with --chips there is only a table")
+        files.refused(options, "with --chips there is a table, and --html", but="html")
     if target.endswith(compiled.DUMPS) and not source.exported(target):
         if many:
             raise UsageError(f"{target} is a compiled program, cut already: --chips takes a function or an artifact")
@@ -96,13 +95,13 @@ def callback(
             step = {"train": jit, **options}
             sharded.compile_and_show(whole.name, [(config, [(whole.name, 1, fn, args, None)])], step, where)
         else:
-            strategies.show(whole.name, parts, options)
+            documents = strategies.show(whole.name, parts, options)
+            if options["html"]:
+                _page(_noted(folded(whole), notes), config, documents, options)
         return
     with working(f"tracing {target}"):
         made = profile(fn, *args, jit=jit, trips=loops, weights=where, strict=options["strict"])
-    made.notes.extend(notes)
-    if any(note.kind == "dense" for note in notes):
-        made.status = worst((made.status, MODELLED))
+    _noted(made, notes)
 
     def programs(platform: str) -> list[Program]:
         from costtrace.target.program import lowered
@@ -111,6 +110,27 @@ def callback(
 
     run = Run(made.name, config, [(made.name, 1, made)], {}, lambda chip, _: extra(made, chip), programs)
     show([run], options)
+
+
+def _noted(made: Profile, notes: list[Note]) -> Profile:
+    """The profile, with what is to be known of how its program was read."""
+    from costtrace.summary import worst
+
+    made.notes.extend(notes)
+    if any(note.kind == "dense" for note in notes):
+        made.status = worst((made.status, MODELLED))
+    return made
+
+
+def _page(made: Profile, config: Mapping[str, Any], documents: list[dict[str, Any]], options: dict[str, Any]) -> None:
+    """The page of the function on each chip, with the strategies that were compared."""
+    from costtrace import chip
+    from costtrace.report.document import Answer
+
+    names = options["chip"].split(",")
+    files.write([Answer(made.name, config, [(made.name, 1, made)], options["depth"], chip.load(name),
+                        strategies=doc["strategies"])
+                 for name, doc in zip(names, documents, strict=True)], options)  # fmt: skip
 
 
 command = click.Command("trace", params=[*OWN, *OPTIONS, *strategies.OPTIONS], callback=callback, help=callback.__doc__)

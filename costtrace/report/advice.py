@@ -21,9 +21,10 @@ _COLUMNS = (
     Column("predicted", "predicted", "s"), Column("kind", "what-if"), Column("scope", "where"), Column("what", "do"),
     Column("costs", "costs"),
 )  # fmt: skip
-TOLD = ("seconds of all calls (of one item of a batch), on all chips, each innermost scope as one kernel, one after "
-        "the other, links after that; at floor: each stage as one kernel beside its links; strategies: each stage's "
-        "floor plus its links. Savings do not add up.")  # fmt: skip
+TOLD = ("seconds of all calls (of one item of a batch), on all chips; serial: the sum of every innermost scope's own "
+        "pessimistic time, links after that (a stage's pessimistic time lets units of its scopes overlap, so it is "
+        "less); saves: of serial; at floor: each stage as one kernel beside its links; strategies: each stage's floor "
+        "plus its links. Savings do not add up.")  # fmt: skip
 PREDICTED = ("predicted: what the chip's compiler says of each scope on one chip, changed as its modelled seconds "
              "change; a kernel of one's own takes its modelled ones")  # fmt: skip
 HEADS = {"pays": "", "kept": "done already, and saves against the other way:",
@@ -69,7 +70,7 @@ def printed(doc: Document, form: str) -> str:
         return table.FORMATS[form](Table(_COLUMNS, [_cells(row) for row in rows]))
     config = ", ".join(f"{key} {written(value)}" for key, value in doc["config"].items())
     out = wrapped(f"{doc['model']}: {config}") + wrapped(f"on {doc['chips']} x {doc['chip_title']}, at peak rates")
-    now = [f"{units.text(doc['serial_s'], 's')} a kernel a scope", f"floor {units.text(doc['floor_s'], 's')}"]
+    now = [f"serial {units.text(doc['serial_s'], 's')}", f"floor {units.text(doc['floor_s'], 's')}"]
     now += [f"predicted {units.text(doc['predicted_s'], 's')}"] if doc["predicted_s"] is not None else []
     out += wrapped(f"now: {', '.join(now)}")
     out += [line for lack in doc["missing"] for line in wrapped(f"{lack}: seconds leave that work out")]

@@ -38,7 +38,7 @@ READABLE = 200
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A part: FLOPs and bytes of one kernel a scope, its floor and pessimistic seconds (all calls), what binds."""
+    """A part: FLOPs and scoped bytes, its floor and pessimistic seconds (all calls), what binds."""
 
     name: str
     flops: float
@@ -150,7 +150,7 @@ def roofline(points: Sequence[Point], peaks: Mapping[str, float], bandwidth: flo
     titles: dict[str, list[str]] = {}
     with _style("roofline"):
         figure, axes = _axes(4.6)
-        axes.set(xscale="log", yscale="log", xlabel="FLOP per byte, a kernel a scope", ylabel="FLOP/s")
+        axes.set(xscale="log", yscale="log", xlabel="FLOP per scoped byte", ylabel="FLOP/s")
         top = max(peaks.values())
         across = [p.flops / p.nbytes for p in some] + [peak / bandwidth for peak in peaks.values()]
         up = [p.flops / p.seconds for p in some] + list(peaks.values())
@@ -310,34 +310,48 @@ def memory(stages: Sequence[tuple[str, Sequence[tuple[str, int]]]], room: float 
 
 
 def sweep(name: str, rows: Sequence[Mapping[str, Any]], kind: str) -> bytes:
-    """A sweep's seconds, a line for each chip and number of chips, as "svg" or "png"; predicted ones dashed."""
-    options = list(dict.fromkeys(option for row in rows for option in row["config"]))
-    points = list(dict.fromkeys(tuple(row["config"].get(o, "") for o in options) for row in rows))
-    where = {point: k for k, point in enumerate(points)}
-    lines: dict[tuple[str, int], dict[str, dict[int, float]]] = {}
+    """A sweep's seconds along the option with most values, as "svg" or "png": a line for each chip, number of chips and
+    value of the other options; predicted ones dashed."""
+    values_of: dict[str, list[str]] = {}
     for row in rows:
-        at = where[tuple(row["config"].get(o, "") for o in options)]
-        line = lines.setdefault((row["chip"], row["chips"]), {"floor_s": {}, "predicted_s": {}})
+        for option, value in row["config"].items():
+            values_of.setdefault(option, [])
+            values_of[option] += [value] if value not in values_of[option] else []
+    along = max(values_of, key=lambda option: len(values_of[option]), default="")
+    rest = [option for option in values_of if option != along and len(values_of[option]) > 1]
+    fixed = [
+        f"{_flag(option)} {values_of[option][0]}" for option in values_of if option != along and option not in rest
+    ]
+    points = values_of.get(along, [""])
+    lines: dict[tuple[str, ...], dict[str, dict[int, float]]] = {}
+    for row in rows:
+        at = points.index(row["config"].get(along, ""))
+        named = (f"{row['chips']} x {row['chip']}", *(f"{_flag(o)} {row['config'].get(o, '')}" for o in rest))
+        line = lines.setdefault(named, {"floor_s": {}, "predicted_s": {}})
         for key, values in line.items():
             if row[key] is not None:
                 values[at] = row[key]
     palette = [COLOURS[c] for c in ("accent", "link", "compute", "memory", "transcendental", "vector", "integer")]
     with _style("sweep"):
         figure, axes = _axes(4.0)
-        for k, ((on, n), line) in enumerate(lines.items()):
+        for k, (named, line) in enumerate(lines.items()):
             for (key, values), form in zip(line.items(), ("o-", "s--"), strict=True):
                 if values:
-                    words = f"{n} x {on}, {'floor' if key == 'floor_s' else 'predicted'}"
+                    words = ", ".join([*named, "floor" if key == "floor_s" else "predicted"])
                     axes.plot(list(values), list(values.values()), form, color=palette[k % len(palette)], label=words)
         axes.set_yscale("log")
         _dense(axes, "y")
         few = range(0, len(points), max(1, len(points) // 12))
-        axes.set_xticks(list(few), [", ".join(points[k]) for k in few], rotation=30 if len(points) > 5 else 0)
-        axes.set(xlabel=", ".join(o.replace("_", "-") for o in options) or "defaults", ylabel="seconds, all calls")
+        axes.set_xticks(list(few), [points[k] for k in few], rotation=30 if len(points) > 5 else 0)
+        axes.set(xlabel=", ".join([_flag(along), *fixed]) or "defaults", ylabel="seconds, all calls")
         _readable(axes, "y", "s")
         if lines:
             axes.legend()
     return Chart(figure, {}, f"sweep of {name}").file(kind, f"{name}: seconds of {len(rows)} points")
+
+
+def _flag(option: str) -> str:
+    return option.replace("_", "-")
 
 
 def _dense(axes: Axes, which: str) -> None:

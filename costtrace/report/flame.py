@@ -42,7 +42,7 @@ def by_count(count: Callable[[Cost], int]) -> Callable[[Stages, Chip], Iterator[
 
 
 WEIGHTS: dict[str, tuple[str, str, Callable[[Stages, Chip], Iterator[tuple[Stack, float]]]]] = {
-    "time": ("seconds", "modelled time, scopes one after the other", by_time),
+    "time": ("seconds", "serial time, scopes one after the other", by_time),
     "flops": ("none", "FLOPs", by_count(lambda cost: cost.flops)),
     "bytes": ("bytes", "bytes, a kernel a primitive", by_count(lambda cost: cost.bytes_unfused)),
 }

@@ -29,7 +29,7 @@ from costtrace.timeline import OWN, Leaf, leaves
 from costtrace.version import __version__
 
 MEASURES = (
-    ("pessimistic time", "s"), ("floor", "s"), ("predicted time", "s"), ("FLOPs", "FLOP"), ("fused bytes", "B"),
+    ("serial time", "s"), ("floor", "s"), ("predicted time", "s"), ("FLOPs", "FLOP"), ("fused bytes", "B"),
     ("scoped bytes", "B"), ("unfused bytes", "B"), ("parameter bytes", "B"), ("memory at the peak, of one call", "B"),
 )  # fmt: skip
 """What the icicle's widths can be; predicted time where the program is compiled."""
@@ -115,7 +115,7 @@ def _section(doc: Document, each: Answer) -> Iterator[str]:
     yield "<h2>Where it goes</h2>"
     yield from _icicle(doc["model"], each)
     yield from _drawn("Roofline", _key(points), _roofline(doc, points, chip))
-    words = f"full bar: floor; pale: a kernel a scope {_key(points)}"
+    words = f"full bar: floor; pale: pessimistic, each alone {_key(points)}"
     yield from _drawn("Time by part, all calls", words, chart.parts(points))
     yield from _strategies(each.strategies)
     curves = [(name, profile.peak.curve) for name, _, profile in each.stages]
@@ -153,7 +153,7 @@ def _figures(doc: Document, chip: Chip) -> Iterator[str]:
     room = "" if fit is None else (" fits" if fit.fits else " does not fit") + f" in {fit.capacity.text}"
     mark = MARKS.get(doc["status"], "")
     some = [("floor, all calls", units.text(doc["floor_s"], "s")),
-            ("a kernel a scope", units.text(doc["pessimistic_s"], "s")),
+            ("pessimistic, all calls", units.text(doc["pessimistic_s"], "s")),
             ("work", units.text(doc["total"]["flops"], "FLOP")),
             ("parameters read, all calls", units.text(doc["total"]["weight_bytes"], "B")),
             (f"most memory at once:{room}", units.text(peak, "B"))]  # fmt: skip
@@ -172,7 +172,7 @@ WORDS = {
     "fused": "bytes that must move, were the part one kernel", "scoped": "bytes with every innermost scope a kernel",
     "unfused": "bytes with every primitive a kernel", "intensity": "FLOPs per fused byte",
     "bound": "what takes longest", "floor": "the longest unit at its peak rate, with fused bytes",
-    "share": "of all rows' calls x time with scoped bytes", "hbm_bytes": "bytes to and from the chip's memory",
+    "share": "of all rows' calls x pessimistic time", "hbm_bytes": "bytes to and from the chip's memory",
     "kernels": "how many the compiler made of it", "time_s": "seconds of one call",
 }  # fmt: skip
 """Column -> what is in it, beside its head."""

@@ -19,11 +19,12 @@ _COLUMNS = (
     Column("error", ""),
 )  # fmt: skip
 TOLD = (
-    "peak over the chip's memory: !; modelled: ~; partly unknown, a lower bound: ?; pessim.: each innermost scope a "
-    "kernel; chips over 1: the best strategy, figures of one chip, floor with all collectives overlapped, pessim. with "
-    "none; USD at the floor, or as predicted, by the chip file or --price; the "
-    "last columns: each stage's share of the FLOPs"
+    "peak over the chip's memory: !; modelled: ~; partly unknown, a lower bound: ?; pessim.: pessimistic, with scoped "
+    "bytes; chips over 1: the best strategy, figures of one chip, floor with all collectives overlapped, pessim. with "
+    "none"
 )
+PRICED = "USD at the floor, or as predicted, by the chip file or --price"
+SPLIT = "the last columns: each stage's share of the FLOPs"
 
 
 def document(model: str, rows: Sequence[dict[str, Any]]) -> Document:
@@ -45,19 +46,36 @@ def printed(doc: Document, form: str) -> str:
         cells = [[*(row["config"].get(o) for o in options), *(row[k] for k in keys)] for row in told]
         return table.FORMATS[form](Table(tuple(Column(k, k) for k in (*options, *keys)), cells))
     compiled = any(row["predicted_s"] is not None for row in rows)
-    own = tuple(c for c in _COLUMNS if compiled or c.key != "predicted_s")
+    unpriced = dict.fromkeys(row["chip"] for row in rows if row["usd"] is None and row["flops"] is not None)
+    priced = any(row["usd"] is not None for row in rows)
+    left_out = {"predicted_s": not compiled, "usd": not priced}
+    own = tuple(c for c in _COLUMNS if not left_out.get(c.key))
     split = stages if len(stages) > 1 else []
     columns = (*(Column(o, o.replace("_", "-")) for o in (*options, *derived)), *own[:-1],
                *(Column(f"share {name}", name, "%") for name in split), own[-1])  # fmt: skip
     keys = [c.key for c in own]
-    made = table.FORMATS[form](Table(columns, [_cells(row, options, derived, keys, split) for row in rows]))
+    told = [{**row, "error": row["error"] or _slower(row, rows)} for row in rows]
+    made = table.FORMATS[form](Table(columns, [_cells(row, options, derived, keys, split) for row in told]))
     failed = sum(bool(row["error"]) for row in rows)
     if form != "text":
         return made
     lacking = dict.fromkeys(line for row in rows for line in row["missing"])
-    foot = wrapped(TOLD) + [line for each in lacking for line in wrapped(f"{each}: seconds leave that work out")]
+    foot = wrapped("; ".join([TOLD, *[PRICED] * priced, *[SPLIT] * bool(split)]))
+    if unpriced:
+        foot += wrapped(f"no price of {', '.join(unpriced)} is known: --price 2.70, USD per hour and chip, adds USD")
+    foot += [line for each in lacking for line in wrapped(f"{each}: seconds leave that work out")]
     foot += [f"{failed} of {len(rows)} points failed or do not fit or divide"] if failed else []
     return "\n".join([f"{doc['model']}: {len(rows)} points", "", made, "", *foot])
+
+
+def _slower(row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
+    """'slower than on 1 chip', where fewer chips have a lower floor; else ''."""
+    if row["floor_s"] is None:
+        return ""
+    fewer = [other["chips"] for other in rows
+             if (other["config"], other["chip"]) == (row["config"], row["chip"]) and other["chips"] < row["chips"]
+             and other["floor_s"] is not None and other["floor_s"] < row["floor_s"]]  # fmt: skip
+    return f"slower than on {min(fewer)} chip{'s' * (min(fewer) > 1)}" if fewer else ""
 
 
 def _cells(
