@@ -237,6 +237,30 @@ ENTRY %main () -> f32[] {{
     assert ("small m" in row["why"]) == (rows < kernels.SMALL)
 
 
+@pytest.mark.parametrize(("made", "why"), [
+    ("%i = s32[512,512] iota(), iota_dimension=0\n  ROOT %r = pred[512,512] compare(%i, %p), direction=GE",
+     "no FLOPs: compare, iota"),  # a mask is made, not moved
+    ("%t = s32[512,512] transpose(%p), dimensions={1,0}\n  ROOT %r = s32[512,512] copy(%t)", "layout copy"),
+])  # fmt: skip
+def test_a_kernel_without_flops_says_what_it_does(made: str, why: str) -> None:
+    kind = "pred" if "pred" in made else "s32"
+    text = f"""HloModule m
+
+%inner (p: s32[512,512]) -> {kind}[512,512] {{
+  %p = s32[512,512] parameter(0)
+  {made}
+}}
+
+ENTRY %main (a: s32[512,512]) -> {kind}[512,512] {{
+  %a = s32[512,512] parameter(0)
+  ROOT %f = {kind}[512,512] fusion(%a), kind=kLoop, calls=%inner
+}}
+"""
+    found = compiled(answer("v6e", text))
+    (row,) = kernels.slowest(found.answer.module, found)
+    assert row["why"].startswith(why)
+
+
 def documented(name: str, depth: int | None = 1) -> tuple[Any, Any, Grouping]:
     grouping = Grouping(depth=depth, merge=True)
     found = {"block": (profiled(), compiled(answer(name), profiled()))}
@@ -280,6 +304,7 @@ def test_a_page_has_collectives_by_scope() -> None:
 def test_views_in_every_form(name: str, form: str) -> None:
     doc, found, grouping = documented("h100")
     text = report.view(name, doc, found, grouping, 3, form)
+    assert (form in ("text", "md") and name == "fusion") == ("excess: compiled beyond fused" in text)
     assert "mlp" in text
     if form == "json":
         assert len(json.loads(text)["rows"]) == 3

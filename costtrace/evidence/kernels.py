@@ -14,6 +14,9 @@ from costtrace.target.price import BESIDE, COMPILER, REPLACED, ROOFLINE, Timed
 
 SMALL = 128
 """Rows below which a product leaves the matrix unit waiting: half or all of its side, a GPU's usual tile."""
+MOVES = {"bitcast", "broadcast", "concatenate", "copy", "copy-done", "copy-start", "fusion", "pad", "reshape",
+         "reverse", "slice", "transpose"}  # fmt: skip
+"""Instructions that put values elsewhere, and make none."""
 PADDED = 1.5
 """True where padding to tiles adds half again."""
 
@@ -53,8 +56,7 @@ def reasons(module: Module, each: Timed, chip: Chip) -> list[str]:
             what = {"compute": "peak", "memory": "the HBM rate"}.get(each.bound, f"the {each.bound} rate")
             out.append(f"{100 * each.roofline_s / each.seconds:.0f} % of {what}")
     elif not k.work.flops and not k.work.transcendentals and not k.work.unknown:
-        sliced = any(o.opcode == "dynamic-slice" for _, o in _inside(module, k.computation, k.instruction))
-        out.append("copies a slice out of a stack" if sliced else "layout copy")
+        out.append(_moves({o.opcode for _, o in _inside(module, k.computation, k.instruction)}))
     elif each.bound == "memory" and k.traffic.hbm:
         out.append("no fusion: no product in it, reads and writes HBM")
     if each.by in (ROOFLINE, REPLACED) and each.seconds:
@@ -63,6 +65,14 @@ def reasons(module: Module, each: Timed, chip: Chip) -> list[str]:
     if true and padded > PADDED * true:
         out.append(f"padding to tiles: {padded / true:.1f} times the bytes")
     return [reason for reason in out if reason]
+
+
+def _moves(opcodes: set[str]) -> str:
+    """What a kernel without FLOPs does."""
+    if "dynamic-slice" in opcodes:
+        return "copies a slice out of a stack"
+    made = sorted(opcodes - MOVES)
+    return f"no FLOPs: {', '.join(made)}" if made else "layout copy"
 
 
 def sizes(computation: Computation, i: Instruction) -> tuple[int, int]:

@@ -173,6 +173,14 @@ FUSION = (
     Column("excess", "excess", "B"),
 )  # fmt: skip
 
+TOLD = {
+    "kernels": f"{ESTIMATES}.",
+    "fusion": "bytes of one call to and from the chip's memory: fused, were the part one kernel; scoped, each "
+    "innermost scope one; unfused, each primitive one; compiled, what the compiler's kernels move. excess: compiled beyond "
+    "fused, what more fusion could save at most.",
+}
+"""The foot of each view."""
+
 
 def view(name: str, doc: Document, found: Found, grouping: Grouping, top: int | None, form: str) -> str:
     """`--view kernels` or `--view fusion`, a table a stage; in data, a row each with its stage."""
@@ -189,7 +197,7 @@ def view(name: str, doc: Document, found: Found, grouping: Grouping, top: int | 
     for stage, rows in stages.items():
         cells = [[_shown(column.key, row) for column in columns] for row in rows]
         out += [stage, "", table.FORMATS[form](Table(columns, cells)), ""]
-    return "\n".join([*out, *wrapped(f"{ESTIMATES}.")])
+    return "\n".join([*out, *wrapped(TOLD[name])])
 
 
 def _rows(
