@@ -176,8 +176,8 @@ FUSION = (
 TOLD = {
     "kernels": f"{ESTIMATES}.",
     "fusion": "bytes of one call to and from the chip's memory: fused, were the part one kernel; scoped, each "
-    "innermost scope one; unfused, each primitive one; compiled, what the compiler's kernels move. excess: compiled beyond "
-    "fused, what more fusion could save at most.",
+    "innermost scope one; unfused, each primitive one; compiled, what the compiler's kernels move. excess: compiled "
+    "beyond fused, what more fusion could save at most.",
 }
 """The foot of each view."""
 
