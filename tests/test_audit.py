@@ -330,7 +330,7 @@ def test_the_audits_help_imports_no_model(capsys) -> None:
     page = capsys.readouterr().out
     assert "klein" in page and "klein_claims" not in page
     assert main(["audit"]) == 2 and "missing command" in capsys.readouterr().err
-    assert main(["audit", "klien"]) == 2 and "did you mean 'klein'" in capsys.readouterr().err
+    assert main(["audit", "klien"]) == 2 and "did you mean klein" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["klein", "sa3"])

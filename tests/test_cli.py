@@ -283,3 +283,24 @@ def test_what_does_not_fit_is_said_before_other_notes(run: Callable[..., str]) -
     page = run("qwen3", "--size", "30b-a3b")  # 61 GB of weights on 32 GiB
     notes = [line for line in page.splitlines() if line.startswith("note ")]
     assert notes[0].startswith("note does-not-fit: ") and notes[1].startswith("note routing: ")
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    {
+        "measure": ("--seconds-each", "--out"),
+        "compare": ("--measured",),
+        "audit": ("--claims", "--fail-on"),
+        "sweep": ("--price", "--jobs"),
+        "advise": ("--what-if", "--chips"),
+    }.items(),
+)
+def test_the_help_of_a_command_lists_its_options_before_a_model_is_named(
+    command: str, options: tuple[str, ...], run: Callable[..., str]
+) -> None:
+    page = run(command, "--help").partition("Options for every model, after its name:")[2]
+    assert all(f"  {option} " in page for option in options)
+
+
+def test_a_models_help_shows_several_values_of_an_option_that_it_has(here: Path, run: Callable[..., str]) -> None:
+    assert "Several values, --tokens 8,..., stand side by side." in " ".join(run("small.py", "--help").split())

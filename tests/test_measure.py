@@ -166,7 +166,7 @@ def test_the_machine_says_how_much_room_it_has() -> None:
         (["klein", "--stage", "decoder"], "--stage decoder: no such stage: there are text, dit, vae"),
         (["klein", "--scale", "0"], "scale 0: must be a number above 0"),
         (["klein", "--out", "nowhere/x.json"], "--out nowhere/x.json: No such file or directory: give the path"),
-        (["kline"], "did you mean 'klein'?"),
+        (["kline"], "did you mean klein?"),
         (["./none.py:f"], "no file ./none.py"),
     ],
 )

@@ -9,8 +9,7 @@ from typing import Any
 import click
 
 from costtrace import model
-from costtrace.cli import compiled
-from costtrace.cli.permodel import option_of
+from costtrace.cli import compiled, permodel
 from costtrace.cli.waiting import working
 from costtrace.errors import UsageError
 from costtrace.report.output import FORMATS
@@ -41,7 +40,7 @@ def command_of(name: str) -> click.Command:
         values = {key: value for key in found.options() if (value := options.pop(key)) is not None}
         click.echo(answer(found, values, options["chip"], options["chips"], options))
 
-    own = [option_of(field) for field in found.options().values()]
+    own = [permodel.option_of(field) for field in found.options().values()]
     return click.Command(name, params=[*own, *OWN], callback=callback, help=f"Advice on {name}: {found.title}")
 
 
@@ -93,24 +92,10 @@ def answer(
     return report.printed(doc, options["format"])
 
 
-class Advices(click.Group):
-    """A command for every model, and for every path of a model's file."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(model.names())
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return command_of(cmd_name)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Models (costtrace advise MODEL --help shows its options), or a model's file"):
-            formatter.write_dl(sorted(model.names().items()))
-
-
-command = Advices(
+command = permodel.PerModel(
     "advise",
+    command_of,
+    own=OWN,
     help="What to do about a model on a chip, the largest saving first; --what-if tries what you name.",
     epilog="For example: costtrace advise klein --chip v6e --chips 8",
-    subcommand_metavar="MODEL [OPTIONS]",
-    no_args_is_help=False,
 )

@@ -87,5 +87,5 @@ def _stage_and_file(given: str) -> tuple[str, str]:
 
 
 command = permodel.PerModel(
-    "audit", command_of, help="Hand counts, XLA and checkpoints, held against the program row by row."
+    "audit", command_of, own=OWN, help="Hand counts, XLA and checkpoints, held against the program row by row."
 )

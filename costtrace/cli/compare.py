@@ -110,5 +110,6 @@ command = permodel.PerModel(
     lambda name: permodel.command_of(name, OWN, _of_model, "compare"),
     _of_function,
     {"published": published},
+    own=OWN,
     help="Measured seconds beside floor, prediction by shape and compiled prediction, and what the gap is made of.",
 )

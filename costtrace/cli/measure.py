@@ -110,6 +110,7 @@ command = permodel.PerModel(
     "measure",
     lambda name: permodel.command_of(name, OWN, _of_model, "measure"),
     _of_function,
+    own=OWN,
     help="Runs the real forward on random weights on this machine's device: seconds by stage and by scope, compile, "
     "staging, memory, dispatch.",
 )

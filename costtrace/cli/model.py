@@ -63,7 +63,9 @@ def command(name: str) -> click.Command:
         )
         show(runs, options)
 
-    return click.Command(name, params=[*own, *OPTIONS, *many], callback=callback, help=found.title, epilog=EPILOG)
+    return click.Command(
+        name, params=[*own, *OPTIONS, *many], callback=callback, help=found.title, epilog=_epilog(found)
+    )
 
 
 def _page(
@@ -103,7 +105,9 @@ def _witnesses(name: str, found: model.Model, config: Any, on: Chip) -> dict[str
     return out
 
 
-EPILOG = "Several values, --res 512x512,1360x768, stand side by side."
+def _epilog(found: model.Model) -> str:
+    first = next(((flag(name), field.default) for name, field in found.options().items()), ("--chip", "v6e"))
+    return f"Several values, {first[0]} {first[1]},..., stand side by side."
 
 
 def _option(field: Any) -> click.Option:

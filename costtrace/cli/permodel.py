@@ -39,14 +39,15 @@ def command_of(
 
 
 class PerModel(click.Group):
-    """`model`: the command of a model; `function`: that of FILE.py:FUNCTION; `others`: those with a name."""
+    """`model`: the command of a model; `function`: that of FILE.py:FUNCTION; `others`: those with a name; `own`: the
+    options beside a model's, for the help."""
 
     def __init__(
         self, name: str, model: Made, function: Made | None = None, others: dict[str, click.Command] | None = None,
-        **more: Any,
+        own: tuple[click.Option, ...] = (), **more: Any,
     ) -> None:  # fmt: skip
         super().__init__(name, subcommand_metavar="MODEL [OPTIONS]", no_args_is_help=False, **more)
-        self.model, self.function, self.others = model, function, others or {}
+        self.model, self.function, self.others, self.own = model, function, others or {}, own
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*sorted(model.names()), *self.others]
@@ -62,6 +63,9 @@ class PerModel(click.Group):
         title = f"Models ({ctx.command_path} MODEL --help shows its options), or the path of a model's file"
         with formatter.section(title if self.function is None else f"{title}, or FILE.py:FUNCTION"):
             formatter.write_dl(sorted(model.names().items()))
+        if self.own:
+            with formatter.section("Options for every model, after its name"):
+                formatter.write_dl([record for each in self.own if (record := each.get_help_record(ctx))])
         if self.others:
             with formatter.section("Others"):
                 formatter.write_dl([(name, each.get_short_help_str(200)) for name, each in self.others.items()])

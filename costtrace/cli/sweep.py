@@ -8,9 +8,8 @@ from typing import Any
 import click
 
 from costtrace import model
-from costtrace.cli import files
+from costtrace.cli import files, permodel
 from costtrace.cli.number import Number
-from costtrace.cli.permodel import option_of
 from costtrace.errors import UsageError
 from costtrace.report.output import FORMATS
 
@@ -42,7 +41,7 @@ def command_of(name: str) -> click.Command:
         given = {key: options.pop(key) for key in found.options()}
         _run(name, {key: text.split(",") for key, text in given.items() if text is not None}, options)
 
-    own = [option_of(field) for field in found.options().values()]
+    own = [permodel.option_of(field) for field in found.options().values()]
     return click.Command(name, params=[*own, *OWN], callback=callback, help=f"A sweep of {name}: {found.title}")
 
 
@@ -84,24 +83,10 @@ def _run(name: str, given: dict[str, list[str]], options: dict[str, Any]) -> Non
     click.echo(report.printed(report.document(name, rows), options["format"]))
 
 
-class Sweeps(click.Group):
-    """A command for every model, and for every path of a model's file."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(model.names())
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return command_of(cmd_name)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Models (costtrace sweep MODEL --help shows its options), or a model's file"):
-            formatter.write_dl(sorted(model.names().items()))
-
-
-command = Sweeps(
+command = permodel.PerModel(
     "sweep",
+    command_of,
+    own=OWN,
     help="Many configurations, chips and numbers of chips of a model, a row each.",
     epilog="For example: costtrace sweep klein --res 512x512,1360x768 --chip v6e,h100 --chips 1,8 --jobs 2",
-    subcommand_metavar="MODEL [OPTIONS]",
-    no_args_is_help=False,
 )
