@@ -13,7 +13,7 @@ from hypothesis import settings
 
 GOLDEN = Path(__file__).parent / "golden"
 
-settings.register_profile("costtrace", derandomize=True, max_examples=50, deadline=None, database=None)
+settings.register_profile("costtrace", derandomize=True, max_examples=30, deadline=None, database=None)
 settings.load_profile("costtrace")
 
 
@@ -21,7 +21,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="rewrite tests/golden instead of comparing; then read the diff"
     )
-    parser.addoption("--programs", type=int, default=30, help="random programs tried under each law")
+    parser.addoption("--programs", type=int, default=20, help="random programs tried under each law")
 
 
 @pytest.fixture

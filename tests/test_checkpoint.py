@@ -225,6 +225,7 @@ def test_a_file_that_is_not_there() -> None:
         checkpoint.read("nowhere.safetensors")
 
 
+@pytest.mark.slow
 def test_the_command_finds_the_stage_and_says_what_never_runs(tmp_path, capsys) -> None:
     path = write(tmp_path / "qwen3.safetensors", qwen3())
     assert main(["audit", "klein", "--checkpoint", str(path), "--fail-on", "missing in the program"]) == 0
@@ -234,6 +235,7 @@ def test_the_command_finds_the_stage_and_says_what_never_runs(tmp_path, capsys) 
     assert "in the file, never runs: model.layers.27-35: 99 tensors, 908,377,344 parameters" in page
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_lacks_something_fails_where_asked(tmp_path, capsys) -> None:
     shapes = {k: s for k, s in klein_dit().items() if not k.startswith("single_blocks.19.")}
     path = write(tmp_path / "dit.safetensors", shapes)

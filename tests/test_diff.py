@@ -283,6 +283,7 @@ def test_breaks():
 """
 
 
+@pytest.mark.slow
 def test_assert_cost_in_a_project_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "test_sample.py").write_text(SAMPLE)
     argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)]

@@ -149,6 +149,7 @@ def test_the_plot_is_an_svg_of_its_own() -> None:
     assert "var(" not in text and "img" not in {each.tag for each in root.iter()}
 
 
+@pytest.mark.slow
 def test_depth_is_that_of_the_pages_parts_and_of_the_plots_points(tmp_path: Path) -> None:
     html_, plot = tmp_path / "a.html", tmp_path / "a.svg"
     assert main(["klein", "--depth", "1", "--html", str(html_), "--plot", str(plot)]) == 0

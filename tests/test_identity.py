@@ -259,7 +259,7 @@ def changed(p: Program, random: Any) -> Iterator[tuple[program.Program, bytes]]:
             yield made, made.export()
 
 
-@settings(settings.get_profile("costtrace"), max_examples=25, suppress_health_check=list(HealthCheck))
+@settings(settings.get_profile("costtrace"), max_examples=12, suppress_health_check=list(HealthCheck))
 @given(programs(COMMON, 6, 2), st.randoms(use_true_random=False))
 def test_a_changed_program_is_never_taken_for_the_first(p: Program, random: Any) -> None:
     one = found(p.fn(), *p.args)

@@ -141,6 +141,7 @@ def jobs_of(scale: float) -> list[job.Job]:
     return job.of_model(found, found.configure(scale=scale))[1:2]
 
 
+@pytest.mark.slow
 def test_a_model_too_big_is_refused_with_the_size_that_fits() -> None:
     whole, half, quarter = jobs_of(1), jobs_of(0.5), jobs_of(0.25)
     need = [run.needed(some) for some in (whole, half, quarter)]

@@ -169,6 +169,7 @@ def test_every_model_has_a_title_options_with_help_and_stages(name) -> None:
     assert len({stage.name for stage in stages}) == len(stages) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(model.names()))
 def test_every_model_counts_the_same_unrolled(name) -> None:
     found = model.find(name)

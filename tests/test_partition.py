@@ -38,6 +38,7 @@ def product(x: Any, w: Any) -> Any:
         return x @ w
 
 
+@pytest.mark.slow
 def test_a_cut_sum_is_reduced_and_bfloat16_stays_two_bytes() -> None:
     m, k, n = 64, 256, 128
     jit = {"in_shardings": (on(None, "d"), on("d", None)), "out_shardings": on()}
@@ -59,6 +60,7 @@ def test_a_cut_batch_needs_nothing() -> None:
     assert p.total.collective_bytes == 0
 
 
+@pytest.mark.slow
 def test_a_constraint_inside_is_followed() -> None:
     def fn(x: Any, w: Any) -> Any:
         return jax.lax.with_sharding_constraint(product(x, w), on())
@@ -69,6 +71,7 @@ def test_a_constraint_inside_is_followed() -> None:
     assert p.total.matmul_flops == 2 * 64 * 256 * 128
 
 
+@pytest.mark.slow
 def test_a_loop_multiplies() -> None:
     def fn(x: Any, w: Any) -> Any:
         return jax.lax.scan(lambda h, each: (product(h, each), None), x, w)[0]
@@ -87,6 +90,7 @@ def test_what_cannot_be_partitioned_is_one_line() -> None:
     assert "'d': 4" in str(e.value)
 
 
+@pytest.mark.slow
 def test_forced_devices_and_the_process_own_give_one_answer() -> None:
     code = (
         "import jax, numpy, costtrace\n"
@@ -166,6 +170,7 @@ def block() -> tuple[Any, Any, sharding.Part]:
     return fn, args, sharding.Part("block", 1, trace(fn, *args, weights=0))
 
 
+@pytest.mark.slow
 def test_xla_reduces_where_the_strategy_does_and_permutes_packed_columns() -> None:
     """Tensor parallel: the all-reduce is the derived one to the byte. linear1 makes q, k, v and two halves of an MLP in
     one matrix: cut into eighths of its columns, the parts do not lie on the chips that need them; XLA moves them."""

@@ -250,6 +250,7 @@ def small(monkeypatch):
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dims", [{"tied": True}, {"experts": 4, "chosen": 2}])
 def test_decoding_continues_what_prefill_began(small, dims) -> None:
     run, _, empty = small(**dims)

@@ -128,6 +128,7 @@ def test_without_git_it_says_so(repository: Path, monkeypatch: pytest.MonkeyPatc
     assert str(e.value) == "model.py@main: a revision needs git, which is not on PATH: install it"
 
 
+@pytest.mark.slow
 def test_a_function_against_its_revision(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The file is the same; what it imports beside it is not."""
     assert main(["diff", "model.py:mlp@main", "--args", "shapes", "--by", "flops", "--format", "json"]) == 0

@@ -66,6 +66,7 @@ def test_what_commands_print_fits(name: str, line: str, said: Callable[[str], An
     fits(name, said(line))
 
 
+@pytest.mark.slow
 def test_a_sweep_fits(tmp_path: Path, said: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COSTTRACE_CACHE", str(tmp_path))
     fits("sweep", said("sweep klein --steps 4,none --chip v6e,l4 --chips 1,2 --backend sequential --format json"))

@@ -43,6 +43,7 @@ def test_mlp_turns_where_arithmetic_says() -> None:
     assert found.at == int(least) + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("now", [1, 8, 700, 5000])
 def test_it_is_the_least_batch_whatever_the_batch_asked_for(now) -> None:
     options = {"size": "4b", "prompt": 16, "decode": 1}

@@ -253,6 +253,7 @@ def test_a_parameter_between_two_cuts_goes_to_the_one_with_most_work() -> None:
         8 * 2 * 257 * 1536 * 2 * 7 // 8  # fmt: skip
 
 
+@pytest.mark.slow
 def test_two_axes_divide_twice() -> None:
     one = sharding.placed("tp", [parts("klein", batch=2)[1]], V6E, 8, {"data": 2, "model": 4})
     assert one.cost.matmul_flops * 8 == pytest.approx(4 * parts("klein", batch=2)[1].share.total.matmul_flops, rel=0.02)

@@ -192,6 +192,7 @@ def test_every_format_prints_it(form: str, small: str, capsys: pytest.CaptureFix
         ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_processes_give_the_same_rows(small: str) -> None:
     jobs = sweep.jobs(small, {"tokens": ["8", "16", "32"]}, ["v6e"], [1])
     heard: list[tuple[int, int]] = []
@@ -261,6 +262,7 @@ def test_a_plot_has_a_line_for_each_chip(small: str, tmp_path: Path, capsys: pyt
     assert "give a name that ends in .svg or .png" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_plot_over_two_options_has_a_line_for_each_value_of_one(small: str) -> None:
     some = rows(small, given={"tokens": ["8", "16", "32"], "width": ["64", "128"]})
     text = chart.sweep("small", some, "svg").decode()

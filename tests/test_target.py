@@ -268,6 +268,7 @@ def test_a_folder_of_a_disk_that_is_only_read_is_private(tmp_path: Path, monkeyp
         disk.private(tmp_path)
 
 
+@pytest.mark.slow
 def test_eight_at_once_do_not_harm_it(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     each = [context.Process(target=_puts, args=(tmp_path / "c", n)) for n in range(8)]
