@@ -261,10 +261,9 @@ def _module(path: Path) -> types.ModuleType:
     if beside not in sys.path:
         sys.path.insert(0, beside)
     name = f"costtrace_model_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path.resolve())
-    assert spec is not None and spec.loader is not None
+    spec, loader = authored.module_spec(name, path.resolve())
     sys.modules[name] = module = importlib.util.module_from_spec(spec)  # dataclasses look their module up there
-    spec.loader.exec_module(module)
+    loader.exec_module(module)
     return module
 
 

@@ -28,11 +28,10 @@ def module(place: str) -> ModuleType:
             _run(place, functools.partial(importlib.import_module, dotted))
             return sys.modules[dotted]
         name = f"costtrace_source_{path.stem}"
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None and spec.loader is not None  # it ends in .py
+        spec, loader = authored.module_spec(name, path)
         sys.modules[name] = made = importlib.util.module_from_spec(spec)
         sys.path.insert(0, str(path.parent.resolve()))
-        _run(place, functools.partial(spec.loader.exec_module, made))
+        _run(place, functools.partial(loader.exec_module, made))
         return made
     sys.path.insert(0, "")
     _run(place, functools.partial(importlib.import_module, place))
