@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -62,8 +63,13 @@ class Place:
                     found.append(line)
         return found
 
+    def made(self) -> list[Path]:
+        """What lies in the temporary folder, without the file that Python's tempfile tries a new folder with: a signal
+        between its two lines leaves it."""
+        return [p for p in self.temporary.iterdir() if p.is_dir() or not re.fullmatch(r"[a-z0-9_]{8}", p.name)]
+
     def left(self) -> list[str]:
-        return self.processes() + [str(p) for p in self.temporary.iterdir()]
+        return self.processes() + [str(p) for p in self.made()]
 
     def cleared(self) -> list[str]:
         """What is left once children had time to notice."""
@@ -98,7 +104,7 @@ def seen(some: Callable[[], bool], process: subprocess.Popen[str]) -> None:
 
 
 MOMENTS: dict[str, Callable[[Place], bool]] = {
-    "its folder is made": lambda at: any(at.temporary.iterdir()),
+    "its folder is made": lambda at: bool(at.made()),
     "its program is written": lambda at: any(at.temporary.glob("*/program.bin")),
     "its process is started": lambda at: bool(at.processes()),
     "the compiler has begun to write": lambda at: any(p.stat().st_size for p in at.temporary.glob("*/log")),
