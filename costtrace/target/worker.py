@@ -168,12 +168,14 @@ class _Child:
         self.process.wait()
 
     def close(self) -> None:
-        """Nothing stays: no process, no folder."""
+        """Nothing stays: no process, no folder. The folder goes first, for the process clears it where this one is
+        killed meanwhile, and again after it, for what the process wrote until its end."""
+        self.place.close()
         self.stop()
         if self.process.stdin:
             with contextlib.suppress(OSError):
                 self.process.stdin.close()
-        self.place.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def _environment(request: Request) -> dict[str, str]:
