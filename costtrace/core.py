@@ -15,6 +15,8 @@ from typing import Any
 
 FORWARD, BACKWARD, RECOMPUTE = "forward", "backward", "recompute"
 EXACT, MODELLED, UNKNOWN = "exact", "modelled", "unknown"
+INPUTS = "(inputs)"
+"""Where what nobody in the program made comes from, in the bytes between scopes: its arguments."""
 
 
 class Value:

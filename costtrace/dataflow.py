@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from costtrace.chip import Chip
-from costtrace.core import Cost
+from costtrace.core import INPUTS, Cost
 from costtrace.summary import Profile
 from costtrace.timeline import leaves
 
 if TYPE_CHECKING:
     import networkx
-
-INPUTS = "(inputs)"
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from costtrace.access import PARTS, TOUCHES, UPDATES, VIEWS, touched, updated
-from costtrace.core import Frame, Op, Trace, Value
+from costtrace.core import INPUTS, Frame, Op, Trace, Value
 from costtrace.region import FULL, Region, Some, of_axes, volume
 from costtrace.rules import RULES
 from costtrace.storage import Piece, Storage
@@ -21,9 +21,6 @@ from costtrace.storage import Piece, Storage
 Key = tuple[Value, tuple[Frame, ...]]
 Touches = dict[Key, list[Region] | None]
 Side = dict[Frame, Touches]
-
-
-INPUTS = "(inputs)"
 
 
 @dataclass(slots=True)

@@ -26,13 +26,12 @@ from dataclasses import dataclass, field, replace
 from costtrace import hoist, roofline
 from costtrace.access import VIEWS
 from costtrace.chip import Chip
-from costtrace.core import UNKNOWN, Cost, Op, Trace, Value
+from costtrace.core import INPUTS, UNKNOWN, Cost, Op, Trace, Value
 from costtrace.errors import UsageError
 from costtrace.profiler import CASTS, Prices, folded
 from costtrace.summary import Profile
 from costtrace.timeline import leaves
 
-INPUTS = "(inputs)"
 NARROW = {"int8": "int8", "fp8": "float8_e4m3fn"}
 """Kind -> the dtype that products with weights then have."""
 KINDS = (*NARROW, "w8a16", "fuse", "flash", "hoist")

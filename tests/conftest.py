@@ -11,6 +11,8 @@ os.environ["JAX_PLATFORMS"] = "cpu"  # before anything imports jax
 import pytest
 from hypothesis import settings
 
+from costtrace.cli import main
+
 GOLDEN = Path(__file__).parent / "golden"
 
 settings.register_profile("costtrace", derandomize=True, max_examples=30, deadline=None, database=None)
@@ -37,3 +39,14 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == path.read_text(), f"tests/golden/{name} differs: if it should, pytest --update-golden"
 
     return compare
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """run("diff", "klein", ...): (exit code, stdout, stderr) of a command line."""
+
+    def ran(*argv: str) -> tuple[int, str, str]:
+        code = main(argv)
+        return code, *capsys.readouterr()
+
+    return ran

@@ -16,7 +16,6 @@ import pytest
 
 from costtrace import budget, chip, diff, figure, subject
 from costtrace.budget import assert_cost
-from costtrace.cli import main
 from costtrace.errors import FormatError, UsageError
 from costtrace.profiler import Profile, profile
 from costtrace.report import diff as report
@@ -50,15 +49,6 @@ def small() -> Profile:
 @pytest.fixture
 def wide() -> Profile:
     return profile(mlp, {"up": shape(K, 3 * N), "down": shape(3 * N, K)}, shape(M, K), weights=0)
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    def ran(*argv: str) -> tuple[int, str, str]:
-        code = main(argv)
-        return code, *capsys.readouterr()
-
-    return ran
 
 
 def figures(made: Profile) -> figure.Figures:

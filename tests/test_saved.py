@@ -10,7 +10,6 @@ import jax
 import pytest
 
 from costtrace import budget, chip, diff, figure, subject
-from costtrace.cli import main
 from costtrace.errors import UsageError
 from costtrace.profiler import Profile, profile
 from costtrace.report import diff as report
@@ -19,15 +18,6 @@ from costtrace.report.document import Grouping, document
 M, K, N = 64, 128, 512
 FLOPS = 2 * M * K * N
 X, UP, DOWN = (jax.ShapeDtypeStruct(size, "bfloat16") for size in ((M, K), (K, N), (N, K)))
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    def ran(*argv: str) -> tuple[int, str, str]:
-        code = main(argv)
-        return code, *capsys.readouterr()
-
-    return ran
 
 
 @pytest.fixture(scope="module")

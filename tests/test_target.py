@@ -287,8 +287,8 @@ import sys, time
 from pathlib import Path
 from costtrace.target import cache
 answers = cache.Answers(Path(sys.argv[1]))
-with answers.claims() as claimed:
-    assert claimed(sys.argv[2])
+with answers.reserving() as reserved:
+    assert reserved(sys.argv[2])
     print("held", flush=True)
     sys.stdin.readline()
     if sys.argv[3] == "answers":

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from costtrace import units
 from costtrace.chip import Chip
-from costtrace.dataflow import INPUTS, Flow, flow
+from costtrace.core import INPUTS
+from costtrace.dataflow import Flow, flow
 from costtrace.report.document import Stages
 from costtrace.report.views import label
 

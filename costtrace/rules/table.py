@@ -27,6 +27,11 @@ class Rule:
     owner: str = ""
     """The module that registered it."""
 
+    @property
+    def own(self) -> bool:
+        """Whether it is one of costtrace's."""
+        return self.owner.startswith(__package__ or "")
+
 
 _own = contextlib.nullcontext()
 """costtrace's own rules neither print nor exit; asking costs as much as pricing."""
@@ -72,14 +77,14 @@ def priced(op: Op) -> Priced:
     if found is None:
         return Priced(Cost(), UNKNOWN, why=f"no rule for {op.primitive!r}")
     try:
-        with _own if found.owner.startswith(__package__ or "") else authored.running():
+        with _own if found.own else authored.running():
             cost = found.formula(op)
     except UnknownCostError as e:
         return Priced(Cost(), UNKNOWN, why=str(e))
     except CosttraceError:
         raise
     except Exception as e:
-        if found.owner.startswith(__package__ or ""):
+        if found.own:
             raise  # a bug of costtrace
         frames = traceback.extract_tb(e.__traceback__)[1:]
         at = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else _place(found)
@@ -92,7 +97,7 @@ def priced(op: Op) -> Priced:
     for name in TABLES:
         for key, n in getattr(cost, name).items():
             _counted(n, f"{name}[{key!r}]", found)
-    return Priced(cost if found.owner.startswith(__package__ or "") else _with_dtypes(cost, op, found), found.status)
+    return Priced(cost if found.own else _with_dtypes(cost, op, found), found.status)
 
 
 def _with_dtypes(cost: Cost, op: Op, found: Rule) -> Cost:

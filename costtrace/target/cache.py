@@ -38,7 +38,7 @@ FOLDER = "COSTTRACE_CACHE"
 """The variable that puts the cache elsewhere; 'off' turns it off."""
 SIZE_LIMIT = int(units.parse("2 GB", "B"))
 """Bytes on disk; beyond it the oldest answers go."""
-CLAIMS = "claims.lock"
+RESERVED = "reserved.lock"
 """A file of the cache's folder that is locked by who makes an answer; it stays empty."""
 BROKEN = ("malformed", "not a database", "disk image", "encrypted", "no such table", "no such column")
 
@@ -111,16 +111,16 @@ class Answers:
                 disk.set(name, {"digest": _digest(name, text), "answer": text})
 
     @contextlib.contextmanager
-    def claims(self) -> Iterator[Callable[[str], bool]]:
-        """Within, `claimed(name)` is True where no other process is about that answer: it is this one's then, until
+    def reserving(self) -> Iterator[Callable[[str], bool]]:
+        """Within, `reserved(name)` is True where no other process is about that answer: it is this one's then, until
         the end or its death. True, too, where nothing is remembered or the disk has no locks."""
         handle = None
         if fcntl is not None and os.environ.get(FOLDER) != "off":
             with contextlib.suppress(OSError):
                 private(self.place)
-                handle = os.open(self.place / CLAIMS, os.O_RDWR | os.O_CREAT, 0o600)
+                handle = os.open(self.place / RESERVED, os.O_RDWR | os.O_CREAT, 0o600)
 
-        def claimed(name: str) -> bool:
+        def reserved(name: str) -> bool:
             if handle is None:
                 return True
             try:
@@ -130,7 +130,7 @@ class Answers:
             return True
 
         try:
-            yield claimed
+            yield reserved
         finally:
             if handle is not None:
                 os.close(handle)

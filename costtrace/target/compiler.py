@@ -111,11 +111,11 @@ def ask(
         requests = [_request(questions[n], fields[n]) for n in left]
         worker.run(requests, progress=progress, finished=finished, **limits)
 
-    with answers.claims() as claimed:
-        run([n for n in fresh if claimed(names[n])])
+    with answers.reserving() as reserved:
+        run([n for n in fresh if reserved(names[n])])
         for n in fresh:
             began = time.monotonic()
-            while n not in found and not claimed(names[n]):  # another process is at it
+            while n not in found and not reserved(names[n]):  # another process is at it
                 if progress:
                     progress([(f"{questions[n].label} (in another process)", time.monotonic() - began)])
                 time.sleep(worker.POLL_S)

@@ -161,7 +161,7 @@ class _Told:
 
     def equation(self, eqn: Any) -> Any:
         name = eqn.primitive.name
-        known = RULES[name].formula.__module__.startswith("costtrace.rules.") if name in RULES else name in FLOW
+        known = RULES[name].own if name in RULES else name in FLOW
         if not known:
             raise _Unsure(name)
         skipped = UNREAD.get(name, set())
